@@ -1,0 +1,1 @@
+"""The doors: connections, contexts, sentences, protocols."""

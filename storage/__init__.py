@@ -1,0 +1,1 @@
+"""Everything that outlives a request or crosses a process."""

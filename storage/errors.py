@@ -1,0 +1,81 @@
+"""The storage room's errors.
+
+StorageError
+├── ServerUnavailable     Postgres or Redis does not answer
+├── SchemaMismatch        the database is older or newer than the code
+├── RootKeyError          the root key is missing or malformed
+├── DecryptionError       a ciphertext is not what its row says it is
+├── UnsafeRole            the service would run with row-level security switched off
+├── MalformedEntry        a stream entry that this version cannot read
+└── IllegalTransition     a state machine was asked for a step it does not have
+"""
+
+from __future__ import annotations
+
+
+class StorageError(Exception):
+    """Base of everything that goes wrong in what is queued or kept."""
+
+    code = "internal"
+    retryable = False
+
+
+class ServerUnavailable(StorageError):
+    """Raised when a server does not answer in time."""
+
+    code = "unavailable"
+    retryable = True
+
+    def __init__(self, server: str, reason: str) -> None:
+        super().__init__(f"{server} does not answer: {reason}")
+        self.server = server
+        self.reason = reason
+
+
+class SchemaMismatch(StorageError):
+    """Raised when the database's revision is not the one this code was written for."""
+
+    def __init__(self, found: str | None, expected: str) -> None:
+        super().__init__(
+            f"the database is at revision {found or 'none'}, this version needs {expected}; "
+            "run `timbrelay migrate` with the release you want to serve"
+        )
+        self.found = found
+        self.expected = expected
+
+
+class RootKeyError(StorageError):
+    """Raised when the root key cannot be used; says where it was looked for."""
+
+
+class DecryptionError(StorageError):
+    """Raised when a ciphertext fails authentication: damaged, moved to another row, or another key's."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"a stored {kind} does not decrypt: it was damaged, moved, or sealed with another key")
+        self.kind = kind
+
+
+class UnsafeRole(StorageError):
+    """Raised when the service's role could see every tenant's rows."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__(
+            f"the Postgres role {role!r} is a superuser or has BYPASSRLS, so tenants would not be kept apart; "
+            "set TIMBRELAY_SERVICE_ROLE to a role without either"
+        )
+        self.role = role
+
+
+class MalformedEntry(StorageError):
+    """Raised when a stream entry lacks a field or carries an unknown version."""
+
+
+class IllegalTransition(StorageError):
+    """Raised when a state machine is asked for a step that its table does not have."""
+
+    def __init__(self, machine: str, current: str, wanted: str) -> None:
+        super().__init__(f"{machine} cannot go from {current} to {wanted}")
+        self.machine = machine
+        self.current = current
+        self.wanted = wanted

@@ -1,0 +1,64 @@
+"""The port for orchestrators and Prometheus, the same in every process: alive, ready, figures.
+
+It carries no tenant's data and takes no key, so it belongs on an address that clients cannot reach.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import uvicorn
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from storage.errors import StorageError
+
+Check = Callable[[], Awaitable[None]]
+_STOP_DEADLINE_S = 2.0
+
+
+def probe_app(checks: dict[str, Check]) -> Starlette:
+    """`/healthz` (the process answers), `/readyz` (every check passes, else 503 and which did not), `/metrics`."""
+
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("alive\n")
+
+    async def readyz(_: Request) -> Response:
+        states = {name: await _state(check) for name, check in checks.items()}
+        ready = all(state == "ok" for state in states.values())
+        return JSONResponse({"ready": ready, "checks": states}, status_code=200 if ready else 503)
+
+    async def metrics(_: Request) -> Response:
+        return Response(generate_latest(REGISTRY), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    return Starlette(routes=[Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)])
+
+
+@asynccontextmanager
+async def serving(app: Starlette, host: str, port: int) -> AsyncIterator[None]:
+    """Serve an application beside the process's own work; raises OSError when the port is taken."""
+    server = uvicorn.Server(
+        uvicorn.Config(app, host=host, port=port, log_config=None, access_log=False, lifespan="off")
+    )
+    socket = server.config.bind_socket()
+    task = asyncio.create_task(server._serve([socket]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        with suppress(TimeoutError):
+            await asyncio.wait_for(task, _STOP_DEADLINE_S)
+        socket.close()
+
+
+async def _state(check: Check) -> str:
+    try:
+        await check()
+    except StorageError as error:
+        return str(error)
+    return "ok"

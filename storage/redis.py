@@ -1,0 +1,82 @@
+"""The way to Redis (or Valkey), and the names of everything kept there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import ConnectionPool
+from redis.backoff import ExponentialBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.retry import Retry
+
+from storage.errors import ServerUnavailable
+
+CONNECT_TIMEOUT_S = 2.0
+SOCKET_TIMEOUT_S = 5.0
+BLOCK_MS = 1000
+"""How long a blocking read waits; below the socket's timeout, or every quiet second would look like a dead server."""
+
+JOBS = "timbrelay:jobs"
+CONSUMER_GROUP = "workers"
+DEAD_LETTER = "timbrelay:dead_letter"
+
+
+def results_key(relay: str) -> str:
+    """The result stream of one relay process."""
+    return f"timbrelay:results:{relay}"
+
+
+def cancelled_key(context: str) -> str:
+    """The tombstone of a context: workers stop when they see it."""
+    return f"timbrelay:cancelled:{context}"
+
+
+def deleted_key(voice: object) -> str:
+    """The tombstone of a voice: workers stop speaking with it and forget its embedding."""
+    return f"timbrelay:deleted:{voice}"
+
+
+def worker_key(worker: str) -> str:
+    """The sign of life of a worker whose model is warm."""
+    return f"timbrelay:worker:{worker}"
+
+
+def connect(url: str, *, connections: int = 8) -> Redis:
+    """A client over a bounded pool; a caller beyond the bound waits its turn.
+
+    RESP2 is asked for so that stream replies have one shape whatever the server's version.
+    """
+    pool: ConnectionPool = BlockingConnectionPool.from_url(
+        url,
+        max_connections=connections,
+        timeout=SOCKET_TIMEOUT_S,
+        protocol=2,
+        socket_timeout=SOCKET_TIMEOUT_S,
+        socket_connect_timeout=CONNECT_TIMEOUT_S,
+        health_check_interval=30,
+        retry=Retry(ExponentialBackoff(cap=0.2, base=0.02), 2),
+    )
+    return Redis.from_pool(pool)
+
+
+@asynccontextmanager
+async def translated() -> AsyncIterator[None]:
+    """Turn the client library's connection errors into ServerUnavailable."""
+    try:
+        yield
+    except (RedisConnectionError, RedisTimeoutError, ConnectionError) as error:
+        raise ServerUnavailable("Redis", str(error) or type(error).__name__) from error
+
+
+async def ping(redis: Redis) -> None:
+    """Raises ServerUnavailable unless the server answers."""
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await redis.ping()
+    except (RedisError, OSError, TimeoutError) as error:
+        raise ServerUnavailable("Redis", str(error) or type(error).__name__) from error

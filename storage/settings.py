@@ -1,0 +1,96 @@
+"""The settings of every process, read once in its `main` and passed down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AliasChoices, Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+class Settings(BaseSettings):
+    """Each field is the environment variable `TIMBRELAY_<NAME>`; the two server URLs go by their usual names."""
+
+    model_config = SettingsConfigDict(env_prefix="TIMBRELAY_", frozen=True, use_attribute_docstrings=True)
+
+    database_url: str = Field(validation_alias=AliasChoices("DATABASE_URL", "TIMBRELAY_DATABASE_URL"))
+    """Postgres (14 or newer) as `postgresql://user:password@host/name`; the services act in `service_role`."""
+
+    redis_url: str = Field(validation_alias=AliasChoices("REDIS_URL", "TIMBRELAY_REDIS_URL"))
+    """Valkey or Redis (7 or newer) as `redis://host:port/0`, `rediss://` or `unix:///path`."""
+
+    database_owner_url: str = Field(
+        default="", validation_alias=AliasChoices("DATABASE_OWNER_URL", "TIMBRELAY_DATABASE_OWNER_URL")
+    )
+    """The login that owns the tables, for migrations and operator commands; `database_url` when empty."""
+
+    service_role: str = Field(default="timbrelay_service", pattern=r"^[a-z_][a-z0-9_]{0,62}$")
+    """The Postgres role without BYPASSRLS that every service transaction runs as."""
+
+    root_key: SecretStr = SecretStr("")
+    """The 32-byte key that wraps every voice's data key, base64; `root_key_file` when empty."""
+
+    root_key_file: Path = Path()
+    """A file (mode 0600) that holds the root key in base64."""
+
+    bundle: Path = Path("bundles/base")
+    """The folder of the voice model in service."""
+
+    relay_host: str = "127.0.0.1"
+    """The address that the relay listens on."""
+
+    relay_port: Port = 8080
+    """The relay's port for clients."""
+
+    metrics_host: str = "127.0.0.1"
+    """The address of the port for Prometheus and probes; keep it inside the cluster."""
+
+    relay_metrics_port: Port = 9464
+    """The relay's port for `/healthz`, `/readyz` and `/metrics`."""
+
+    worker_metrics_port: Port = 9465
+    """The worker's port for `/healthz`, `/readyz` and `/metrics`."""
+
+    worker_slots: int = Field(default=12, ge=1, le=256)
+    """How many sentences one worker synthesizes side by side."""
+
+    worker_threads: int = Field(default=2, ge=1, le=64)
+    """How many threads of one worker run the model."""
+
+    max_contexts: int = Field(default=64, ge=1)
+    """How many contexts one relay process holds at once before it refuses new ones."""
+
+    max_tenant_contexts: int = Field(default=32, ge=1)
+    """How many contexts one tenant may hold on one relay process."""
+
+    max_queue: int = Field(default=256, ge=1)
+    """How many jobs may wait for a worker before new contexts are refused."""
+
+    max_recording_bytes: int = Field(default=10 * 1024 * 1024, ge=1024)
+    """The largest reference recording that is taken."""
+
+    claim_after_ms: int = Field(default=1500, ge=100)
+    """How long a worker may be silent about a job before another one takes it over."""
+
+    relay_ttl_ms: int = Field(default=3000, ge=500)
+    """How long after a relay's last sign of life its jobs are dropped."""
+
+    sentence_timeout_s: float = Field(default=20.0, gt=0)
+    """How long a sentence may go without a chunk before its context ends with an error."""
+
+    send_timeout_s: float = Field(default=10.0, gt=0)
+    """How long a client may leave the socket unread before it is closed."""
+
+    idle_timeout_s: float = Field(default=300.0, gt=0)
+    """How long a connection may go without a message, in either direction, before it is closed."""
+
+    log_level: str = Field(default="INFO", pattern=r"^(DEBUG|INFO|WARNING|ERROR)$")
+    """The least level that is logged."""
+
+    @property
+    def owner_url(self) -> str:
+        """The login for migrations and operator commands."""
+        return self.database_owner_url or self.database_url

@@ -1,0 +1,65 @@
+"""The worker's errors.
+
+WorkerError
+├── BundleError        a voice model folder that cannot be served
+├── RecordingError     a reference recording that cannot become a voice
+├── VoiceUnavailable   the job's voice cannot be spoken with
+└── NothingToSay       a sentence without a single sound
+"""
+
+from __future__ import annotations
+
+
+class WorkerError(Exception):
+    """Base of everything that goes wrong in the engine room.
+
+    `code` is what travels to the client, `retryable` says whether the same request can succeed later.
+    """
+
+    code = "internal"
+    retryable = True
+
+
+class BundleError(WorkerError):
+    """Raised when a bundle is missing, damaged, or its parts do not fit each other."""
+
+    code = "bundle_invalid"
+    retryable = False
+
+    def __init__(self, root: object, reason: str, fix: str) -> None:
+        super().__init__(f"bundle {root}: {reason}; {fix}")
+        self.root = root
+        self.reason = reason
+        self.fix = fix
+
+
+class RecordingError(WorkerError):
+    """Raised when a reference recording cannot become a voice; the text names the fix."""
+
+    retryable = False
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class VoiceUnavailable(WorkerError):
+    """Raised when the voice a job asks for is not there (any more)."""
+
+    code = "voice_unavailable"
+    retryable = False
+
+    def __init__(self, voice: str) -> None:
+        super().__init__(f"voice {voice} cannot be spoken with: it does not exist, is not ready, or was deleted")
+        self.voice = voice
+
+
+class NothingToSay(WorkerError):
+    """Raised when a sentence holds nothing that has a sound."""
+
+    code = "nothing_to_say"
+    retryable = False
+
+    def __init__(self) -> None:
+        super().__init__("the sentence holds nothing that can be spoken; send words or digits in English")
