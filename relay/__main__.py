@@ -1,0 +1,121 @@
+"""`python -m relay`: one relay process, from its settings to its orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import sys
+
+import structlog
+import uvicorn
+from starlette.applications import Starlette
+
+from relay.admission import Admission
+from relay.app import StreamDoor, make_app
+from relay.errors import RelayError
+from relay.hub import Hub
+from relay.messages import MAX_MESSAGE_BYTES
+from relay.voices_http import MAX_UPLOADS, VoicesApi
+from relay.websocket import Limits
+from storage.cold_jobs import make_celery
+from storage.database import Database
+from storage.errors import ServerUnavailable, StorageError
+from storage.jobs import JobStream
+from storage.keyring import RootKey
+from storage.logs import configure_logs
+from storage.presence import count_workers
+from storage.probes import probe_app, serving
+from storage.redis import connect, ping
+from storage.schema import check_revision
+from storage.settings import Settings
+
+log = structlog.get_logger()
+
+STOP_DEADLINE_S = 5
+
+
+def main() -> int:
+    """Run until SIGTERM or SIGINT; 1 when the relay cannot start, with one sentence in the log."""
+    settings = Settings()  # type: ignore[call-arg]
+    configure_logs("relay", settings.log_level)
+    try:
+        asyncio.run(_run(settings))
+    except (StorageError, RelayError, OSError) as error:
+        log.error("the relay cannot run", reason=str(error))
+        return 1
+    return 0
+
+
+async def _run(settings: Settings) -> None:
+    root = RootKey.from_settings(settings)
+    database = Database.for_service(settings)
+    redis = connect(settings.redis_url)
+    reader = connect(settings.redis_url, connections=2)
+    try:
+        await database.check_role()
+        await check_revision(database)
+        await JobStream(redis).ensure_group()
+        admission = Admission(
+            max_contexts=settings.max_contexts,
+            max_tenant_contexts=settings.max_tenant_contexts,
+            max_queue=settings.max_queue,
+        )
+        hub = Hub(redis, reader, secrets.token_hex(8), settings.relay_ttl_ms, admission)
+        voices = VoicesApi(
+            database,
+            redis,
+            make_celery(settings),
+            root,
+            settings.max_recording_bytes,
+            asyncio.Semaphore(MAX_UPLOADS),
+        )
+        limits = Limits(settings.send_timeout_s, settings.idle_timeout_s, settings.sentence_timeout_s)
+        app = make_app(voices, StreamDoor(hub, database, limits))
+
+        async def workers_are_warm() -> None:
+            if not await count_workers(redis):
+                raise ServerUnavailable("the workers", "none is warm yet")
+
+        probes = probe_app({"postgres": database.ping, "redis": lambda: ping(redis), "model": workers_are_warm})
+        async with serving(probes, settings.metrics_host, settings.relay_metrics_port):
+            await _serve(app, hub, settings)
+    finally:
+        await redis.aclose()
+        await reader.aclose()
+        await database.close()
+
+
+async def _serve(app: Starlette, hub: Hub, settings: Settings) -> None:
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            host=settings.relay_host,
+            port=settings.relay_port,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="websockets-sansio",
+            ws_max_size=MAX_MESSAGE_BYTES,
+            timeout_graceful_shutdown=STOP_DEADLINE_S,
+            server_header=False,
+        )
+    )
+    socket = server.config.bind_socket()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, lambda: setattr(server, "should_exit", True))
+    log.info("ready", relay=hub.relay, port=socket.getsockname()[1])
+    carrying = asyncio.create_task(hub.run())
+    serving_ = asyncio.create_task(server._serve([socket]))
+    done, _ = await asyncio.wait([carrying, serving_], return_when=asyncio.FIRST_COMPLETED)
+    server.should_exit = True
+    await serving_
+    carrying.cancel()
+    await asyncio.gather(carrying, return_exceptions=True)
+    if carrying in done and not carrying.cancelled() and (error := carrying.exception()) is not None:
+        raise error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

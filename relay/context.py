@@ -1,0 +1,294 @@
+"""One context: text in, sentences to the workers, their chunks in order to the client.
+
+Sans-I/O: methods take what happened and return what is to be done. Chunks may come twice (a worker died and another
+began again), with holes (the stream was lost) or for a later sentence first; what goes out is
+each sample once, in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from uuid import UUID
+
+from relay import metrics
+from relay.clock import Clock
+from relay.errors import NothingToSay, RelayError, SentenceFailed, TextTooLong
+from relay.frames import encode_frame
+from relay.outputs import Bury, Output, Play, Say, Silence, Submit
+from relay.sentences import Sentence, SentenceCutter
+from storage.errors import IllegalTransition
+from storage.wire import Chunk, Failure, Job, Result
+
+SAMPLE_RATE = 24_000
+BYTES_PER_SAMPLE = 2
+MAX_TEXT = 100_000
+MAX_UNDER_WAY = 2
+"""Sentences of one context with the workers at once: the one that is heard and the one that follows."""
+MAX_RESUBMITS = 3
+TORN_AFTER_S = 1.0
+"""How long a sentence with a missing chunk waits for it; another worker may be about to send it."""
+
+
+class ContextState(StrEnum):
+    """Where a context is in its life."""
+
+    OPEN = "open"
+    ENDING = "ending"
+    DONE = "done"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+TRANSITIONS: dict[ContextState, frozenset[ContextState]] = {
+    ContextState.OPEN: frozenset({ContextState.ENDING, ContextState.CANCELLED, ContextState.FAILED}),
+    ContextState.ENDING: frozenset({ContextState.DONE, ContextState.CANCELLED, ContextState.FAILED}),
+    ContextState.DONE: frozenset(),
+    ContextState.CANCELLED: frozenset(),
+    ContextState.FAILED: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Who a context is and what it speaks with."""
+
+    key: str
+    """Unique over all relays; what jobs and results carry."""
+    id: str
+    """The client's name for it."""
+    number: int
+    """Its name in binary frames."""
+    relay: str
+    tenant: UUID
+    voice: UUID
+    version: int
+
+
+@dataclass(slots=True)
+class UnderWay:
+    """A sentence that is with the workers."""
+
+    job: Job
+    completed_at: float
+    progress_at: float
+    received: int = 0
+    played: int = 0
+    samples: int = 0
+    resubmits: int = 0
+    complete: bool = False
+    torn: bool = False
+    first_audio_at: float | None = None
+    held: deque[Chunk] = field(default_factory=deque)
+
+
+class Context:
+    """The state of one context; `has_room` says whether the client keeps up with what it has been sent."""
+
+    def __init__(self, address: Address, clock: Clock, has_room: Callable[[], bool]) -> None:
+        self.address = address
+        self._has_room = has_room
+        self.state = ContextState.OPEN
+        self._clock = clock
+        self._cutter = SentenceCutter()
+        self._characters = 0
+        self._waiting: deque[tuple[Sentence, float]] = deque()
+        self._under_way: dict[int, UnderWay] = {}
+        self._heard = 0
+        self._samples = 0
+        self._dry_at = clock.monotonic()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the context has ended, one way or the other."""
+        return not TRANSITIONS[self.state]
+
+    def push(self, text: str) -> list[Output]:
+        """More text; raises TextTooLong when the context has had enough."""
+        if self.state is not ContextState.OPEN:
+            raise IllegalTransition("context", self.state, "more text")
+        if self._characters + len(text) > MAX_TEXT:
+            raise TextTooLong(MAX_TEXT, "context")
+        self._characters += len(text)
+        return self._enqueue(self._cutter.push(text))
+
+    def flush(self) -> list[Output]:
+        """Speak what is there."""
+        return self._enqueue(self._cutter.flush())
+
+    def end(self) -> list[Output]:
+        """No more text."""
+        self._move(ContextState.ENDING)
+        return [*self._enqueue(self._cutter.end()), *self._finish()]
+
+    def cancel(self) -> list[Output]:
+        """Stop now: nothing of the context follows what this returns."""
+        self._move(ContextState.CANCELLED)
+        return [*self._abandon(), Say({"type": "cancelled", "context": self.address.id})]
+
+    def fail(self, error: RelayError) -> list[Output]:
+        """End with an error."""
+        self._move(ContextState.FAILED)
+        metrics.ERRORS.labels(error.code).inc()
+        return [*self._abandon(), Say({"type": "error", **error.as_dict(), "context": self.address.id})]
+
+    def receive(self, result: Result) -> list[Output]:
+        """A chunk or a failure from a worker; what is not expected (any more) is dropped."""
+        sentence = self._under_way.get(result.sentence)
+        if self.closed or sentence is None or sentence.complete:
+            return []
+        if isinstance(result, Failure):
+            return self._receive_failure(sentence, result)
+        if result.number != sentence.received:
+            sentence.torn = sentence.torn or result.number > sentence.received
+            return []
+        sentence.received += 1
+        sentence.torn = False
+        sentence.progress_at = self._clock.monotonic()
+        sentence.held.append(result)
+        sentence.complete = result.last
+        return self._advance()
+
+    def pump(self) -> list[Output]:
+        """Hand waiting sentences to the workers while there is room."""
+        return list(self._submit_waiting())
+
+    def resubmit_all(self) -> list[Output]:
+        """Hand out again what is under way: the stream that carried it was lost."""
+        return [Submit(sentence.job) for sentence in self._under_way.values() if not sentence.complete]
+
+    def check_progress(self, timeout_s: float) -> list[Output]:
+        """Have a torn sentence spoken again; end with `timeout` when one has had no chunk for too long."""
+        now = self._clock.monotonic()
+        stalled = {number: s for number, s in self._under_way.items() if not s.complete}
+        if any(now - sentence.progress_at > timeout_s for sentence in stalled.values()):
+            message = "no worker spoke the sentence in time; try again"
+            return self.fail(SentenceFailed("timeout", message, retryable=True))
+        torn = [s for s in stalled.values() if s.torn and now - s.progress_at > TORN_AFTER_S]
+        return [output for sentence in torn for output in self._resubmit(sentence)]
+
+    def _enqueue(self, sentences: list[Sentence]) -> list[Output]:
+        now = self._clock.monotonic()
+        self._waiting.extend((sentence, now) for sentence in sentences)
+        return list(self._submit_waiting())
+
+    def _submit_waiting(self) -> Iterator[Output]:
+        while self._waiting and len(self._under_way) < MAX_UNDER_WAY and self._has_room():
+            sentence, completed_at = self._waiting.popleft()
+            job = self._job(sentence)
+            self._under_way[sentence.number] = UnderWay(job, completed_at, self._clock.monotonic())
+            yield Say(
+                {
+                    "type": "sentence",
+                    "context": self.address.id,
+                    "sentence": sentence.number,
+                    "start": sentence.start,
+                    "end": sentence.end,
+                }
+            )
+            yield Submit(job)
+
+    def _job(self, sentence: Sentence) -> Job:
+        runs_dry_in = max(0.0, self._dry_at - self._clock.monotonic())
+        return Job(
+            relay=self.address.relay,
+            context=self.address.key,
+            sentence=sentence.number,
+            tenant=self.address.tenant,
+            voice=self.address.voice,
+            version=self.address.version,
+            deadline_ms=self._clock.unix_ms() + int(1000 * runs_dry_in),
+            text=sentence.text,
+        )
+
+    def _receive_failure(self, sentence: UnderWay, failure: Failure) -> list[Output]:
+        if failure.code == NothingToSay.code:
+            sentence.complete = True
+            return self._advance()
+        return self.fail(SentenceFailed(failure.code, failure.message, retryable=failure.retryable))
+
+    def _resubmit(self, sentence: UnderWay) -> list[Output]:
+        """Chunks are missing: have the sentence spoken again; what comes twice is dropped as ever."""
+        if self.closed:
+            return []
+        sentence.torn = False
+        sentence.resubmits += 1
+        if sentence.resubmits > MAX_RESUBMITS:
+            return self.fail(SentenceFailed("synthesis_failed", "chunks of a sentence were lost", retryable=True))
+        return [Submit(sentence.job)]
+
+    def _advance(self) -> list[Output]:
+        """Play what is next in order, and go on to the next sentence when one is complete."""
+        outputs: list[Output] = []
+        while (sentence := self._under_way.get(self._heard)) is not None:
+            while sentence.held:
+                outputs.append(self._play(sentence, sentence.held.popleft()))
+            if not sentence.complete:
+                break
+            outputs.append(self._end_sentence(sentence))
+        outputs.extend(self._submit_waiting())
+        return [*outputs, *self._finish()]
+
+    def _play(self, sentence: UnderWay, chunk: Chunk) -> Output:
+        now = self._clock.monotonic()
+        if sentence.first_audio_at is None:
+            sentence.first_audio_at = now
+            if self._samples == 0:
+                metrics.TIME_TO_FIRST_AUDIO.observe(now - sentence.completed_at)
+        samples = len(chunk.pcm) // BYTES_PER_SAMPLE
+        sentence.played += 1
+        sentence.samples += samples
+        self._samples += samples
+        self._dry_at = max(self._dry_at, now) + samples / SAMPLE_RATE
+        metrics.CHUNKS.inc()
+        frame = encode_frame(self.address.number, chunk.sentence, chunk.number, chunk.pcm, last=chunk.last)
+        return Play(self.address.number, frame)
+
+    def _end_sentence(self, sentence: UnderWay) -> Output:
+        del self._under_way[self._heard]
+        self._heard += 1
+        total = self._clock.monotonic() - sentence.completed_at
+        first = (sentence.first_audio_at or sentence.completed_at) - sentence.completed_at
+        metrics.SENTENCES.inc()
+        return Say(
+            {
+                "type": "sentence_end",
+                "context": self.address.id,
+                "sentence": sentence.job.sentence,
+                "chunks": sentence.played,
+                "samples": sentence.samples,
+                "first_audio_ms": round(1000 * first, 1),
+                "total_ms": round(1000 * total, 1),
+            }
+        )
+
+    def _finish(self) -> list[Output]:
+        if self.state is not ContextState.ENDING or self._under_way or self._waiting:
+            return []
+        if self._samples == 0:
+            return self.fail(NothingToSay())
+        self._move(ContextState.DONE)
+        return [
+            Say(
+                {
+                    "type": "done",
+                    "context": self.address.id,
+                    "sentences": self._heard,
+                    "samples": self._samples,
+                }
+            )
+        ]
+
+    def _abandon(self) -> list[Output]:
+        busy = any(not sentence.complete for sentence in self._under_way.values())
+        self._waiting.clear()
+        self._under_way.clear()
+        silence: list[Output] = [Silence(self.address.number)]
+        return [*silence, Bury(self.address.key)] if busy else silence
+
+    def _move(self, wanted: ContextState) -> None:
+        if wanted not in TRANSITIONS[self.state]:
+            raise IllegalTransition("context", self.state, wanted)
+        self.state = wanted

@@ -1,0 +1,134 @@
+"""The relay's end of the streams: one reader of results for all connections, one sign of life, one way for jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+import structlog
+from redis.asyncio import Redis
+
+from relay import metrics
+from relay.admission import Admission
+from storage.errors import ServerUnavailable
+from storage.jobs import JobStream
+from storage.results import ResultReader, cancel_context
+from storage.wire import Job, Result
+
+log = structlog.get_logger()
+
+TICK_S = 0.25
+RETRY_S = 0.1
+_TICKS_PER_BEAT = 2
+
+
+class Listener(Protocol):
+    """A connection, as the hub sees it."""
+
+    def receive(self, result: Result) -> None:
+        """Take a result of one of the connection's contexts; must not block."""
+
+    def tick(self) -> None:
+        """Let time pass."""
+
+    def resubmit(self) -> None:
+        """Hand out again what is under way."""
+
+
+class Hub:
+    """Carries jobs out and results back for every connection of one relay process."""
+
+    def __init__(self, redis: Redis, reader_redis: Redis, relay: str, ttl_ms: int, admission: Admission) -> None:
+        self._redis = redis
+        self._jobs = JobStream(redis)
+        self._keeper = ResultReader(reader_redis, relay, ttl_ms)
+        self.relay = relay
+        self.admission = admission
+        self._listeners: set[Listener] = set()
+        self._routes: dict[str, Listener] = {}
+        self._broken = False
+
+    def join(self, listener: Listener) -> None:
+        """A connection begins."""
+        self._listeners.add(listener)
+        metrics.CONNECTIONS.set(len(self._listeners))
+
+    def leave(self, listener: Listener) -> None:
+        """A connection ends; nothing reaches it any more."""
+        self._listeners.discard(listener)
+        self._routes = {key: other for key, other in self._routes.items() if other is not listener}
+        metrics.CONNECTIONS.set(len(self._listeners))
+
+    def route(self, listener: Listener, keys: frozenset[str]) -> None:
+        """These, and no others, are the contexts whose results the connection gets."""
+        stale = [key for key, other in self._routes.items() if other is listener and key not in keys]
+        for key in stale:
+            del self._routes[key]
+        for key in keys:
+            self._routes[key] = listener
+
+    async def submit(self, job: Job) -> None:
+        """Hand a job to the workers; when Redis is away it is handed out again once it is back."""
+        metrics.JOBS.inc()
+        try:
+            await self._jobs.submit(job)
+        except ServerUnavailable as error:
+            self._broken = True
+            log.warning("a job has to wait", reason=str(error))
+
+    async def bury(self, key: str) -> None:
+        """Put up a context's tombstone; without it a worker only wastes a sentence."""
+        try:
+            await cancel_context(self._redis, key)
+        except ServerUnavailable as error:
+            log.warning("no tombstone", reason=str(error))
+
+    async def run(self) -> None:
+        """Read results and let time pass until cancelled; then remove the relay's stream."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._read())
+                group.create_task(self._tick())
+        finally:
+            try:
+                await asyncio.wait_for(self._keeper.close(), RETRY_S * 10)
+            except (ServerUnavailable, TimeoutError) as error:
+                log.warning("the result stream stays until it expires", reason=str(error))
+
+    async def _read(self) -> None:
+        while True:
+            try:
+                async for result in self._keeper.read():
+                    listener = self._routes.get(result.context)
+                    if listener is not None:
+                        listener.receive(result)
+            except ServerUnavailable as error:
+                self._broken = True
+                log.warning("no results", reason=str(error))
+                await asyncio.sleep(RETRY_S)
+
+    async def _tick(self) -> None:
+        ticks = 0
+        while True:
+            if ticks % _TICKS_PER_BEAT == 0:
+                await self._beat()
+            for listener in list(self._listeners):
+                listener.tick()
+            ticks += 1
+            await asyncio.sleep(TICK_S)
+
+    async def _beat(self) -> None:
+        """Show the workers that somebody listens; after a loss, have everything under way spoken again."""
+        try:
+            alive = await self._keeper.keep_alive()
+            depth = await self._jobs.depth()
+        except ServerUnavailable as error:
+            self._broken = True
+            log.warning("no sign of life", reason=str(error))
+            return
+        self.admission.queue_lag = depth.waiting
+        metrics.QUEUE_LAG.set(depth.waiting)
+        if self._broken or not alive:
+            self._broken = False
+            for listener in list(self._listeners):
+                listener.resubmit()

@@ -1,0 +1,85 @@
+"""What clients say in the native protocol (docs/protocol.md), read and checked."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from relay.errors import InvalidMessage, TextTooLong
+
+MAX_TEXT = 10_000
+MAX_MESSAGE_BYTES = 64 * 1024
+
+ContextId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+    context: ContextId
+
+
+class Open(_Message):
+    """Begin a context in a voice."""
+
+    type: Literal["open"]
+    voice: Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class Text(_Message):
+    """The next piece of a context's text."""
+
+    type: Literal["text"]
+    text: str
+
+
+class Flush(_Message):
+    """Speak what is there."""
+
+    type: Literal["flush"]
+
+
+class End(_Message):
+    """No more text."""
+
+    type: Literal["end"]
+
+
+class Cancel(_Message):
+    """Stop now."""
+
+    type: Literal["cancel"]
+
+
+ClientMessage = Open | Text | Flush | End | Cancel
+_ADAPTER: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field(discriminator="type")])
+_TYPES = "open, text, flush, end, cancel"
+
+
+def read_message(raw: str) -> ClientMessage:
+    """Read one message; raises InvalidMessage with the field at fault, or TextTooLong."""
+    try:
+        data = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise InvalidMessage("the message is not JSON; send one object a message") from error
+    if not isinstance(data, dict):
+        raise InvalidMessage("the message is not a JSON object")
+    try:
+        message = _ADAPTER.validate_python(data)
+    except ValidationError as error:
+        raise _invalid(error) from error
+    if isinstance(message, Text) and len(message.text) > MAX_TEXT:
+        raise TextTooLong(MAX_TEXT, "message")
+    return message
+
+
+def _invalid(error: ValidationError) -> InvalidMessage:
+    problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    if problem["type"] in ("union_tag_invalid", "union_tag_not_found"):
+        return InvalidMessage(f"`type` must be one of: {_TYPES}", field="type")
+    field = str(problem["loc"][-1])
+    if field == "context":
+        return InvalidMessage("`context` must be 1 to 64 characters of A-Z a-z 0-9 _ . -", field="context")
+    return InvalidMessage(f"`{field}`: {problem['msg'].lower()}", field=field)

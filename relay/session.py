@@ -1,0 +1,134 @@
+"""One connection of the native protocol, sans-I/O: its contexts, and what each message and result does to them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from uuid import UUID, uuid4
+
+from relay.admission import Admission
+from relay.clock import Clock
+from relay.context import SAMPLE_RATE, Address, Context, ContextState
+from relay.errors import ContextExists, InvalidMessage, Refused, RelayError, TextTooLong, UnknownContext
+from relay.messages import Cancel, ClientMessage, End, Flush, Open, Text
+from relay.outputs import Output, Say
+from storage.voices import Voice
+from storage.wire import Result
+
+MAX_CONTEXTS = 16
+MAX_BAD_MESSAGES = 32
+CHUNK_SAMPLES = 1920
+
+
+class Session:
+    """The contexts of one connection; every method returns what is to be done, in order."""
+
+    def __init__(
+        self, relay: str, tenant: UUID, admission: Admission, clock: Clock, has_room: Callable[[], bool]
+    ) -> None:
+        self._relay = relay
+        self._tenant = tenant
+        self._admission = admission
+        self._clock = clock
+        self._has_room = has_room
+        self._contexts: dict[str, Context] = {}
+        self._numbers = itertools.count(1)
+        self._bad_messages = 0
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys of the open contexts, as results carry them."""
+        return frozenset(context.address.key for context in self._contexts.values())
+
+    @property
+    def abusive(self) -> bool:
+        """Whether the client has sent more nonsense than a mistake explains."""
+        return self._bad_messages > MAX_BAD_MESSAGES
+
+    def hello(self) -> list[Output]:
+        """What the client is told first."""
+        message: dict[str, object] = {"type": "hello", "protocol": 1, "sample_rate": SAMPLE_RATE}
+        return [Say({**message, "encoding": "pcm_s16le", "channels": 1, "chunk_samples": CHUNK_SAMPLES})]
+
+    def check_open(self, message: Open) -> None:
+        """Raises ContextExists or Refused before anything is looked up for the message."""
+        if message.context in self._contexts:
+            raise ContextExists(message.context)
+        if len(self._contexts) >= MAX_CONTEXTS:
+            raise Refused("too_many_contexts", f"a connection holds at most {MAX_CONTEXTS} contexts; end one first")
+
+    def open(self, message: Open, voice: Voice) -> list[Output]:
+        """Begin a context in a voice that is ready; raises ContextExists or Refused."""
+        self.check_open(message)
+        self._admission.admit(self._tenant)
+        address = Address(
+            key=uuid4().hex,
+            id=message.context,
+            number=next(self._numbers),
+            relay=self._relay,
+            tenant=self._tenant,
+            voice=voice.id,
+            version=voice.version,
+        )
+        self._contexts[message.context] = Context(address, self._clock, self._has_room)
+        opened: dict[str, object] = {"type": "opened", "context": address.id, "number": address.number}
+        return [Say({**opened, "voice": str(voice.id), "version": voice.version})]
+
+    def handle(self, message: ClientMessage) -> list[Output]:
+        """Any message but `open`; raises RelayError for one that cannot be followed."""
+        context = self._contexts.get(message.context)
+        if context is None:
+            raise UnknownContext(message.context)
+        try:
+            return self._settle(context, self._apply(context, message))
+        except TextTooLong as error:
+            return self._settle(context, context.fail(error))
+
+    def receive(self, result: Result) -> list[Output]:
+        """A worker's result for one of the contexts."""
+        return self._each(lambda c: c.receive(result) if c.address.key == result.context else [])
+
+    def tick(self, timeout_s: float) -> list[Output]:
+        """Let time pass."""
+        return self._each(lambda context: [*context.check_progress(timeout_s), *context.pump()])
+
+    def resubmit(self) -> list[Output]:
+        """The stream was lost: hand out again what is under way."""
+        return self._each(Context.resubmit_all)
+
+    def refuse(self, error: RelayError, context: str | None = None) -> list[Output]:
+        """Tell the client why a message was not followed; the connection goes on."""
+        if isinstance(error, InvalidMessage):
+            self._bad_messages += 1
+        return [Say({"type": "error", **error.as_dict(), "context": context})]
+
+    def close(self) -> list[Output]:
+        """The client is gone: stop everything."""
+        return self._each(Context.cancel)
+
+    def _apply(self, context: Context, message: ClientMessage) -> list[Output]:
+        if isinstance(message, Cancel):
+            return context.cancel()
+        if context.state is not ContextState.OPEN:
+            raise InvalidMessage("the context's text has ended; only `cancel` may follow `end`", field="type")
+        match message:
+            case Text(text=text):
+                return context.push(text)
+            case Flush():
+                return context.flush()
+            case End():
+                return context.end()
+        raise InvalidMessage("`open` begins a context, it does not follow one", field="type")
+
+    def _each(self, act: Callable[[Context], Iterable[Output]]) -> list[Output]:
+        outputs: list[Output] = []
+        for context in list(self._contexts.values()):
+            outputs.extend(self._settle(context, act(context)))
+        return outputs
+
+    def _settle(self, context: Context, outputs: Iterable[Output]) -> list[Output]:
+        """Free the id and the place of a context that has ended."""
+        done = list(outputs)
+        if context.closed and self._contexts.pop(context.address.id, None) is not None:
+            self._admission.release(self._tenant)
+        return done
