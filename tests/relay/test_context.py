@@ -1,0 +1,337 @@
+"""relay.context and relay.session: order, duplicates, losses, cancellation, ends."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import pytest
+
+from relay.admission import Admission
+from relay.context import MAX_RESUBMITS, MAX_TEXT, MAX_UNDER_WAY, TORN_AFTER_S
+from relay.errors import ContextExists, InvalidMessage, Refused, UnknownContext
+from relay.frames import HEADER
+from relay.messages import read_message
+from relay.outputs import Bury, Output, Play, Say, Silence, Submit
+from relay.session import MAX_CONTEXTS, Session
+from storage.tables import VoiceState
+from storage.voices import Voice
+from storage.wire import Chunk, Failure, Job
+
+TENANT = uuid4()
+VOICE = Voice(uuid4(), "demo", VoiceState.READY, 1, None, None, datetime(2026, 1, 1, tzinfo=UTC))
+TEXT = "The first sentence is here. The second one follows. And then comes the third. "
+TIMEOUT_S = 20.0
+
+
+@dataclass
+class FakeClock:
+    """Time that moves when the test says so."""
+
+    now: float = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def unix_ms(self) -> int:
+        return int(self.now * 1000)
+
+
+@dataclass
+class Harness:
+    """A session with what it asked for, sorted."""
+
+    clock: FakeClock = field(default_factory=FakeClock)
+    admission: Admission = field(
+        default_factory=lambda: Admission(max_contexts=40, max_tenant_contexts=30, max_queue=100)
+    )
+    room: bool = True
+    jobs: list[Job] = field(default_factory=list)
+    said: list[dict[str, object]] = field(default_factory=list)
+    frames: list[bytes] = field(default_factory=list)
+    buried: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.session = Session("relay-1", TENANT, self.admission, self.clock, lambda: self.room)
+
+    def send(self, **message: object) -> list[Output]:
+        read = read_message(json.dumps(message))
+        if read.type == "open":
+            return self.take(self.session.open(read, VOICE))
+        return self.take(self.session.handle(read))
+
+    def receive(self, result: Chunk | Failure) -> list[Output]:
+        return self.take(self.session.receive(result))
+
+    def take(self, outputs: list[Output]) -> list[Output]:
+        for output in outputs:
+            match output:
+                case Submit(job=job):
+                    self.jobs.append(job)
+                case Say(message=message):
+                    self.said.append(message)
+                case Play(frame=frame):
+                    self.frames.append(frame)
+                case Bury(key=key):
+                    self.buried.append(key)
+        return outputs
+
+    def types(self) -> list[object]:
+        return [message["type"] for message in self.said]
+
+    def heard(self) -> list[tuple[int, int]]:
+        """(sentence, chunk) of every frame that went out."""
+        return [HEADER.unpack(frame[: HEADER.size])[4:6] for frame in self.frames]
+
+    def spoken(self, job: Job, chunks: int = 3) -> list[Chunk]:
+        """What a worker makes of a job."""
+        pcm = [bytes([job.sentence, number] * 1920) for number in range(chunks)]
+        return [Chunk(job.context, job.sentence, number, number == chunks - 1, pcm[number]) for number in range(chunks)]
+
+
+@pytest.fixture
+def harness() -> Harness:
+    made = Harness()
+    made.send(type="open", context="c", voice=str(VOICE.id))
+    return made
+
+
+def test_a_sentence_goes_out_as_soon_as_it_is_complete(harness: Harness) -> None:
+    """Text may arrive in pieces; the job is there when the first clause is, not when the context ends."""
+    harness.send(type="text", context="c", text="Well then, ")
+    assert [job.text for job in harness.jobs] == ["Well then,"]
+    assert harness.said[-1] == {"type": "sentence", "context": "c", "sentence": 0, "start": 0, "end": 10}
+
+
+def test_a_context_plays_every_chunk_once_in_order_and_is_done(harness: Harness) -> None:
+    """The plain way: sentences, frames, sentence_end each, done with the sums."""
+    harness.send(type="text", context="c", text=TEXT)
+    harness.send(type="end", context="c")
+    while harness.jobs:
+        for chunk in harness.spoken(harness.jobs.pop(0)):
+            harness.receive(chunk)
+    assert harness.heard() == [(sentence, number) for sentence in range(3) for number in range(3)]
+    assert harness.said[-1] == {"type": "done", "context": "c", "sentences": 3, "samples": 3 * 3 * 1920}
+    assert harness.types().count("sentence_end") == 3
+    assert harness.session.keys == frozenset()
+
+
+def test_no_more_sentences_are_under_way_than_allowed(harness: Harness) -> None:
+    """A long text does not flood the queue: the next sentence follows when one is complete."""
+    harness.send(type="text", context="c", text=TEXT * 20)
+    assert len(harness.jobs) == MAX_UNDER_WAY
+    for chunk in harness.spoken(harness.jobs[0]):
+        harness.receive(chunk)
+    assert len(harness.jobs) == MAX_UNDER_WAY + 1
+
+
+def test_a_client_that_does_not_keep_up_gets_no_further_sentences(harness: Harness) -> None:
+    """Without room in the outbox nothing more is synthesized; it goes on when there is room."""
+    harness.room = False
+    harness.send(type="text", context="c", text=TEXT)
+    assert harness.jobs == []
+    harness.room = True
+    harness.take(harness.session.tick(TIMEOUT_S))
+    assert len(harness.jobs) == MAX_UNDER_WAY
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_duplicates_and_any_interleaving_give_the_same_audio(harness: Harness, seed: int) -> None:
+    """However two workers' chunks of two sentences mix, each sample goes out once and in order."""
+    random_source = random.Random(seed)
+    harness.send(type="text", context="c", text=TEXT)
+    harness.send(type="end", context="c")
+    streams = [harness.spoken(job, 5) for job in harness.jobs for _ in range(2)]
+    while any(streams):
+        harness.receive(random_source.choice([stream for stream in streams if stream]).pop(0))
+    for job in harness.jobs[MAX_UNDER_WAY:]:
+        for chunk in harness.spoken(job, 5):
+            harness.receive(chunk)
+    assert harness.heard() == [(sentence, number) for sentence in range(3) for number in range(5)]
+    assert harness.types()[-1] == "done"
+
+
+def test_chunks_of_a_later_sentence_wait_for_the_earlier(harness: Harness) -> None:
+    """Sentences are heard in the order of the text, whichever is ready first."""
+    harness.send(type="text", context="c", text=TEXT)
+    first, second = harness.jobs[:2]
+    for chunk in harness.spoken(second):
+        harness.receive(chunk)
+    assert harness.frames == []
+    for chunk in harness.spoken(first):
+        harness.receive(chunk)
+    assert harness.heard() == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+
+
+def test_a_lost_chunk_has_the_sentence_spoken_again(harness: Harness) -> None:
+    """A hole is not skipped: the job is submitted again, and what comes twice is dropped."""
+    harness.send(type="text", context="c", text="Only one sentence here. ")
+    chunks = harness.spoken(harness.jobs[0], 4)
+    harness.receive(chunks[0])
+    harness.receive(chunks[2])
+    assert harness.heard() == [(0, 0)]
+    harness.clock.now += TORN_AFTER_S + 0.1
+    harness.take(harness.session.tick(TIMEOUT_S))
+    assert len(harness.jobs) == 2
+    for chunk in chunks:
+        harness.receive(chunk)
+    assert harness.heard() == [(0, 0), (0, 1), (0, 2), (0, 3)]
+
+
+def test_a_sentence_that_is_torn_again_and_again_fails(harness: Harness) -> None:
+    """Resubmitting has a bound."""
+    harness.send(type="text", context="c", text="Only one sentence here. ")
+    chunks = harness.spoken(harness.jobs[0], 4)
+    for _ in range(MAX_RESUBMITS + 1):
+        harness.receive(chunks[3])
+        harness.clock.now += TORN_AFTER_S + 0.1
+        harness.take(harness.session.tick(TIMEOUT_S))
+    assert harness.said[-1]["code"] == "synthesis_failed"
+    assert len(harness.jobs) == 1 + MAX_RESUBMITS
+
+
+def test_a_lost_stream_has_everything_under_way_submitted_again(harness: Harness) -> None:
+    """After Redis lost its data both sentences are handed out again."""
+    harness.send(type="text", context="c", text=TEXT)
+    before = list(harness.jobs)
+    harness.take(harness.session.resubmit())
+    assert harness.jobs == before * 2
+
+
+def test_a_cancelled_context_is_silent_at_once(harness: Harness) -> None:
+    """Frames not yet sent are forgotten, workers are told, and late chunks go nowhere."""
+    harness.send(type="text", context="c", text=TEXT)
+    job = harness.jobs[0]
+    harness.receive(harness.spoken(job)[0])
+    outputs = harness.send(type="cancel", context="c")
+    assert outputs == [Silence(1), Bury(job.context), Say({"type": "cancelled", "context": "c"})]
+    heard = harness.heard()
+    for chunk in harness.spoken(job):
+        harness.receive(chunk)
+    assert harness.heard() == heard
+    with pytest.raises(UnknownContext):
+        harness.send(type="text", context="c", text="More.")
+
+
+def test_a_cancelled_id_is_free_again_at_once(harness: Harness) -> None:
+    """Interrupting twenty times in a row does not use up the contexts."""
+    for _ in range(3 * MAX_CONTEXTS):
+        harness.send(type="text", context="c", text=TEXT)
+        harness.send(type="cancel", context="c")
+        harness.send(type="open", context="c", voice=str(VOICE.id))
+    assert len(harness.session.keys) == 1
+
+
+def test_results_of_another_context_change_nothing(harness: Harness) -> None:
+    """A chunk with another context's key is nobody's here."""
+    harness.send(type="text", context="c", text=TEXT)
+    chunk = harness.spoken(harness.jobs[0])[0]
+    assert harness.receive(replace(chunk, context="somebody else's")) == []
+
+
+def test_a_failed_sentence_ends_its_context_and_no_other(harness: Harness) -> None:
+    """The error names the context; the others speak on."""
+    harness.send(type="open", context="d", voice=str(VOICE.id))
+    harness.send(type="text", context="c", text="One sentence here. ")
+    harness.send(type="text", context="d", text="One sentence there. ")
+    first, second = harness.jobs
+    harness.receive(Failure(first.context, 0, "voice_unavailable", "deleted", False))
+    error = harness.said[-1]
+    assert (error["type"], error["code"], error["context"]) == ("error", "voice_unavailable", "c")
+    for chunk in harness.spoken(second):
+        harness.receive(chunk)
+    assert harness.types()[-1] == "sentence_end"
+
+
+def test_a_sentence_without_a_sound_is_passed_over(harness: Harness) -> None:
+    """What the workers cannot pronounce ends its sentence with no samples, and the next is heard."""
+    harness.send(type="text", context="c", text="你好你好。 Then some English. ")
+    harness.send(type="end", context="c")
+    harness.receive(Failure(harness.jobs[0].context, 0, "nothing_to_say", "no sound", False))
+    for chunk in harness.spoken(harness.jobs[1]):
+        harness.receive(chunk)
+    assert harness.types()[-3:] == ["sentence_end", "sentence_end", "done"]
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\n", "🎉🎉", "...", "-", "‑", "😄 🍺 🥪"])
+def test_a_text_without_a_sound_is_an_error_with_the_fix(harness: Harness, text: str) -> None:
+    """Empty, blank, emoji-only and dash-only contexts end with nothing_to_say, and no job is made of them."""
+    harness.send(type="text", context="c", text=text)
+    harness.send(type="end", context="c")
+    assert harness.jobs == []
+    assert (harness.said[-1]["code"], harness.said[-1]["context"]) == ("nothing_to_say", "c")
+
+
+def test_too_much_text_ends_the_context(harness: Harness) -> None:
+    """A context's text has a bound, whatever it is cut into."""
+    for _ in range(MAX_TEXT // 10_000):
+        harness.send(type="text", context="c", text="word " * 2000)
+    harness.send(type="text", context="c", text="one more")
+    assert (harness.said[-1]["type"], harness.said[-1]["code"]) == ("error", "text_too_long")
+
+
+def test_a_sentence_that_no_worker_speaks_times_out(harness: Harness) -> None:
+    """Nothing waits for ever."""
+    harness.send(type="text", context="c", text="Nobody is there to say it. ")
+    harness.clock.now += TIMEOUT_S + 1
+    harness.take(harness.session.tick(TIMEOUT_S))
+    assert (harness.said[-1]["code"], harness.said[-1]["retryable"]) == ("timeout", True)
+    assert harness.buried == [harness.jobs[0].context]
+
+
+def test_the_deadline_of_a_job_is_when_the_listener_runs_dry(harness: Harness) -> None:
+    """The first is urgent at once; the next has as long as the audio before it lasts."""
+    harness.send(type="text", context="c", text=TEXT)
+    assert harness.jobs[0].deadline_ms == harness.clock.unix_ms()
+    for chunk in harness.spoken(harness.jobs[0], 10):
+        harness.receive(chunk)
+    assert harness.jobs[-1].deadline_ms == pytest.approx(harness.clock.unix_ms() + 800, abs=1)
+
+
+def test_text_after_the_end_is_refused(harness: Harness) -> None:
+    """`end` means what it says."""
+    harness.send(type="text", context="c", text=TEXT)
+    harness.send(type="end", context="c")
+    with pytest.raises(InvalidMessage):
+        harness.send(type="text", context="c", text="More.")
+    harness.send(type="cancel", context="c")
+    assert harness.types()[-1] == "cancelled"
+
+
+def test_an_id_in_use_is_refused(harness: Harness) -> None:
+    """Two contexts of one connection cannot share an id."""
+    with pytest.raises(ContextExists):
+        harness.send(type="open", context="c", voice=str(VOICE.id))
+
+
+def test_a_connection_has_a_bound_of_contexts(harness: Harness) -> None:
+    """One more than MAX_CONTEXTS is refused, and says that it can be tried again."""
+    for number in range(MAX_CONTEXTS - 1):
+        harness.send(type="open", context=f"d{number}", voice=str(VOICE.id))
+    with pytest.raises(Refused) as caught:
+        harness.send(type="open", context="one-more", voice=str(VOICE.id))
+    assert caught.value.retryable
+
+
+def test_a_closed_connection_gives_back_its_places_and_stops_the_workers(harness: Harness) -> None:
+    """When the client is gone its contexts are gone, with tombstones for what is under way."""
+    harness.admission = Admission(max_contexts=1, max_tenant_contexts=1, max_queue=10)
+    harness.__post_init__()
+    harness.send(type="open", context="c", voice=str(VOICE.id))
+    harness.send(type="text", context="c", text=TEXT)
+    harness.take(harness.session.close())
+    assert harness.buried == [harness.jobs[0].context]
+    harness.send(type="open", context="c", voice=str(VOICE.id))
+
+
+def test_new_contexts_are_refused_when_the_queue_is_long(harness: Harness) -> None:
+    """Existing listeners win over new ones."""
+    harness.admission.queue_lag = 101
+    with pytest.raises(Refused) as caught:
+        harness.send(type="open", context="d", voice=str(VOICE.id))
+    assert caught.value.code == "overloaded"
+    harness.send(type="text", context="c", text=TEXT)
+    assert harness.jobs
