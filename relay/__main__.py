@@ -25,7 +25,7 @@ from storage.jobs import JobStream
 from storage.keyring import RootKey
 from storage.logs import configure_logs
 from storage.presence import count_workers
-from storage.probes import probe_app, serving
+from storage.probes import listen, probe_app, serving
 from storage.redis import connect, ping
 from storage.schema import check_revision
 from storage.settings import Settings
@@ -78,7 +78,7 @@ async def _run(settings: Settings) -> None:
                 raise ServerUnavailable("the workers", "none is warm yet")
 
         probes = probe_app({"postgres": database.ping, "redis": lambda: ping(redis), "model": workers_are_warm})
-        async with serving(probes, settings.metrics_host, settings.relay_metrics_port):
+        async with serving(probes, settings.metrics_host, settings.relay_metrics_port, "TIMBRELAY_RELAY_METRICS_PORT"):
             await _serve(app, hub, settings)
     finally:
         await redis.aclose()
@@ -101,13 +101,13 @@ async def _serve(app: Starlette, hub: Hub, settings: Settings) -> None:
             server_header=False,
         )
     )
-    socket = server.config.bind_socket()
+    listener = listen(settings.relay_host, settings.relay_port, "TIMBRELAY_RELAY_PORT")
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, lambda: setattr(server, "should_exit", True))
-    log.info("ready", relay=hub.relay, port=socket.getsockname()[1])
+    log.info("ready", relay=hub.relay, port=listener.getsockname()[1])
     carrying = asyncio.create_task(hub.run())
-    serving_ = asyncio.create_task(server._serve([socket]))
+    serving_ = asyncio.create_task(server._serve([listener]))
     done, _ = await asyncio.wait([carrying, serving_], return_when=asyncio.FIRST_COMPLETED)
     server.should_exit = True
     await serving_

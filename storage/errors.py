@@ -1,6 +1,7 @@
 """The storage room's errors.
 
 StorageError
+├── PortInUse             another process listens where this one should
 ├── ServerUnavailable     Postgres or Redis does not answer
 ├── SchemaMismatch        the database is older or newer than the code
 ├── RootKeyError          the root key is missing or malformed
@@ -30,6 +31,16 @@ class ServerUnavailable(StorageError):
         super().__init__(f"{server} does not answer: {reason}")
         self.server = server
         self.reason = reason
+
+
+class PortInUse(StorageError):
+    """Raised when the port to listen on is taken; names the setting that chooses another."""
+
+    def __init__(self, host: str, port: int, setting: str, reason: str) -> None:
+        super().__init__(f"cannot listen on {host}:{port} ({reason}); choose another port with {setting}")
+        self.host = host
+        self.port = port
+        self.setting = setting
 
 
 class SchemaMismatch(StorageError):

@@ -6,6 +6,7 @@ It carries no tenant's data and takes no key, so it belongs on an address that c
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -16,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from storage.errors import StorageError
+from storage.errors import PortInUse, StorageError
 
 Check = Callable[[], Awaitable[None]]
 _STOP_DEADLINE_S = 2.0
@@ -40,20 +41,28 @@ def probe_app(checks: dict[str, Check]) -> Starlette:
 
 
 @asynccontextmanager
-async def serving(app: Starlette, host: str, port: int) -> AsyncIterator[None]:
-    """Serve an application beside the process's own work; raises OSError when the port is taken."""
+async def serving(app: Starlette, host: str, port: int, setting: str) -> AsyncIterator[None]:
+    """Serve an application beside the process's own work; raises PortInUse, which names the port's `setting`."""
     server = uvicorn.Server(
         uvicorn.Config(app, host=host, port=port, log_config=None, access_log=False, lifespan="off")
     )
-    socket = server.config.bind_socket()
-    task = asyncio.create_task(server._serve([socket]))
+    listener = listen(host, port, setting)
+    task = asyncio.create_task(server._serve([listener]))
     try:
         yield
     finally:
         server.should_exit = True
         with suppress(TimeoutError):
             await asyncio.wait_for(task, _STOP_DEADLINE_S)
-        socket.close()
+        listener.close()
+
+
+def listen(host: str, port: int, setting: str) -> socket.socket:
+    """A listening socket, bound before anything is served; raises PortInUse."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise PortInUse(host, port, setting, error.strerror or str(error)) from error
 
 
 async def _state(check: Check) -> str:

@@ -1,0 +1,268 @@
+"""The running relay as a stranger meets it: keys, forms, messages, sockets. No worker is needed for any of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from storage.consents import Consent, grant_consent
+from storage.database import Database
+from storage.keyring import RootKey
+from storage.settings import Settings
+from storage.voices import complete_enrolment, create_voice
+from tests.conftest import wait_until
+
+MakeTenant = Callable[[str], Awaitable[Any]]
+StartStack = Callable[..., Any]
+STATEMENT = {"subject": "A. Person", "statement": "I agree that my voice is cloned."}
+
+
+@pytest.fixture
+def stack(start_stack: StartStack) -> Any:
+    """A relay alone. It is never ready without a worker, but it is alive."""
+    stack = start_stack(only=(), workers=1, idle_timeout_s=2.0, max_recording_bytes=64 * 1024)
+    stack.start("relay")
+    wait_until(lambda: _listens(stack.relay_url))
+    return stack
+
+
+def _listens(url: str) -> bool:
+    try:
+        return httpx2.get(url).status_code == 404
+    except httpx2.TransportError:
+        return False
+
+
+@pytest.fixture
+async def key(make_tenant: MakeTenant) -> str:
+    made: str = (await make_tenant("acme")).key
+    return made
+
+
+@pytest.fixture
+async def http(stack: Any, key: str) -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(base_url=stack.relay_url, headers={"Authorization": f"Bearer {key}"}) as client:
+        yield client
+
+
+@pytest.fixture
+async def voice(settings: Settings, make_tenant: MakeTenant) -> str:
+    """A ready voice of the tenant, made without the enrolment that needs a worker."""
+    root, database = RootKey.from_settings(settings), Database.for_service(settings)
+    tenant = (await make_tenant("acme")).id
+    consent, _ = await grant_consent(database, root, tenant, Consent("A. Person", "I agree."))
+    made = await create_voice(database, root, tenant, name="demo", consent=consent, upload=b"upload")
+    assert made is not None
+    await complete_enrolment(database, root, tenant, made.id, 1, recording=b"r", embedding=bytes(1024), duration_s=6.0)
+    await database.close()
+    return str(made.id)
+
+
+async def _open(stack: Any, key: str) -> ClientConnection:
+    url = stack.relay_url.replace("http", "ws") + "/v1/stream"
+    connection = await connect(url, additional_headers={"Authorization": f"Bearer {key}"})
+    assert json.loads(await connection.recv())["type"] == "hello"
+    return connection
+
+
+async def _ask(connection: ClientConnection, message: object) -> dict[str, Any]:
+    await connection.send(message if isinstance(message, str | bytes) else json.dumps(message))
+    answer: dict[str, Any] = json.loads(await asyncio.wait_for(connection.recv(), 10))
+    return answer
+
+
+PATHS = [
+    ("POST", "/v1/consents"),
+    ("POST", "/v1/voices"),
+    ("GET", "/v1/voices"),
+    ("GET", f"/v1/voices/{uuid4()}"),
+    ("DELETE", f"/v1/voices/{uuid4()}"),
+]
+
+
+@pytest.mark.parametrize("header", [None, "Bearer tr_wrong", "Bearer", "Basic dXNlcg==", "tr_wrong"])
+async def test_nobody_comes_in_without_a_key(stack: Any, key: str, header: str | None) -> None:
+    """Every path and the socket answer 401 with the fix, on loopback as anywhere."""
+    headers = {} if header is None else {"Authorization": header}
+    async with httpx2.AsyncClient(base_url=stack.relay_url, headers=headers) as client:
+        for method, path in PATHS:
+            answer = await client.request(method, path)
+            assert answer.status_code == 401
+            assert answer.json()["error"]["code"] == "unauthorized"
+    with pytest.raises(InvalidStatus) as caught:
+        async with connect(stack.relay_url.replace("http", "ws") + "/v1/stream", additional_headers=headers):
+            pass
+    assert caught.value.response.status_code == 401
+    assert b"Authorization" in caught.value.response.body
+
+
+async def test_a_consent_is_recorded_and_malformed_ones_name_the_field(http: httpx2.AsyncClient) -> None:
+    """Subject and statement are needed; the answer says which is missing."""
+    assert (await http.post("/v1/consents", json=STATEMENT)).status_code == 201
+    for body, field in (({"subject": "A"}, "statement"), ({**STATEMENT, "subject": " "}, "subject")):
+        answer = await http.post("/v1/consents", json=body)
+        assert (answer.status_code, answer.json()["error"]["field"]) == (422, field)
+    for raw in (b"", b"not json", b"\xff\xfe", b"[" * 10_000):
+        assert (await http.post("/v1/consents", content=raw)).status_code == 422
+    assert (await http.post("/v1/consents", content=b"x" * 100_000)).status_code == 422
+
+
+async def test_an_upload_becomes_a_pending_voice_of_its_tenant_alone(
+    http: httpx2.AsyncClient, stack: Any, make_tenant: MakeTenant
+) -> None:
+    """The owner sees it in every list; another tenant's key finds, lists, deletes and uses nothing."""
+    consent = (await http.post("/v1/consents", json=STATEMENT)).json()["id"]
+    form = {"name": "demo", "consent": consent}
+    answer = await http.post("/v1/voices", data=form, files={"recording": ("a.wav", b"RIFF....")})
+    assert (answer.status_code, answer.json()["state"]) == (202, "pending")
+    path = f"/v1/voices/{answer.json()['id']}"
+    other = {"Authorization": f"Bearer {(await make_tenant('other')).key}"}
+    async with httpx2.AsyncClient(base_url=stack.relay_url, headers=other) as stranger:
+        assert (await stranger.get(path)).status_code == 404
+        assert (await stranger.delete(path)).status_code == 404
+        assert (await stranger.get("/v1/voices")).json() == {"voices": []}
+        stolen = await stranger.post("/v1/voices", data=form, files={"recording": ("a.wav", b"RIFF....")})
+        assert (stolen.status_code, stolen.json()["error"]["code"]) == (404, "unknown_consent")
+    assert (await http.get(path)).json()["state"] == "pending"
+    assert [voice["name"] for voice in (await http.get("/v1/voices")).json()["voices"]] == ["demo"]
+    assert (await http.delete(path)).json()["state"] == "deleted"
+    assert (await http.get(path)).status_code == 404
+    assert (await http.delete(path)).status_code == 404
+
+
+async def test_a_form_that_cannot_be_read_names_the_field(http: httpx2.AsyncClient) -> None:
+    """No file, no name, no consent, too many bytes, no form at all: each has its own sentence."""
+    consent = (await http.post("/v1/consents", json=STATEMENT)).json()["id"]
+    form, file = {"name": "demo", "consent": consent}, ("a.wav", b"RIFF....")
+    cases: list[tuple[dict[str, Any], int, str | None]] = [
+        ({"data": form}, 422, "Content-Type"),
+        ({"data": {"name": "demo"}, "files": {"recording": file}}, 422, "consent"),
+        ({"data": {"consent": consent}, "files": {"recording": file}}, 422, "name"),
+        ({"data": form, "files": {"other": file}}, 422, "recording"),
+        ({"data": {**form, "name": "x" * 300}, "files": {"recording": file}}, 422, "name"),
+        ({"data": {**form, "consent": "mine"}, "files": {"recording": file}}, 404, "consent"),
+        ({"data": {**form, "consent": str(uuid4())}, "files": {"recording": file}}, 404, "consent"),
+        ({"data": form, "files": {"recording": ("a.wav", b"x" * 70_000)}}, 413, "recording"),
+        ({"data": form, "files": {"recording": ("a.wav", b"x" * 700_000)}}, 413, "recording"),
+        ({"content": b"--x", "headers": {"Content-Type": "multipart/form-data"}}, 422, None),
+    ]
+    for arguments, status, field in cases:
+        answer = await http.post("/v1/voices", **arguments)
+        assert (answer.status_code, answer.json()["error"]["field"]) == (status, field), arguments
+    assert (await http.get("/v1/voices")).json() == {"voices": []}
+
+
+@pytest.mark.parametrize("path", ["/v1/voices/x", "/v1/voices/..%2f..%2fetc", f"/v1/voices/{uuid4()}", "/", "/v2"])
+async def test_what_is_not_there_is_404_in_our_words(http: httpx2.AsyncClient, path: str) -> None:
+    """Unknown ids and paths have the same error shape as everything else."""
+    answer = await http.get(path)
+    assert answer.status_code == 404
+    assert set(answer.json()["error"]) == {"code", "message", "field", "retryable"}
+
+
+@pytest.mark.parametrize("wait", ["-1", "31", "soon", "nan", "inf"])
+async def test_a_wait_out_of_bounds_is_refused(http: httpx2.AsyncClient, wait: str) -> None:
+    """A long poll has an end."""
+    answer = await http.get(f"/v1/voices/{uuid4()}", params={"wait": wait})
+    assert (answer.status_code, answer.json()["error"]["field"]) == (422, "wait")
+
+
+async def test_messages_that_cannot_be_followed_are_answered_and_the_connection_goes_on(
+    stack: Any, key: str, voice: str
+) -> None:
+    """Unknown voices, contexts and types each get their code; afterwards the socket still works."""
+    async with await _open(stack, key) as connection:
+        cases: list[tuple[object, str, str | None]] = [
+            ("{", "invalid_message", None),
+            (b"\0\1", "invalid_message", None),
+            ({"type": "sing", "context": "c"}, "invalid_message", "type"),
+            ({"type": "text", "context": "c", "text": "x"}, "unknown_context", "context"),
+            ({"type": "open", "context": "c", "voice": "nobody"}, "unknown_voice", "voice"),
+            ({"type": "open", "context": "c", "voice": str(uuid4())}, "unknown_voice", "voice"),
+        ]
+        for message, code, field in cases:
+            answer = await _ask(connection, message)
+            assert (answer["type"], answer["code"], answer["field"]) == ("error", code, field)
+        opened = await _ask(connection, {"type": "open", "context": "c", "voice": voice})
+        assert (opened["type"], opened["voice"], opened["version"]) == ("opened", voice, 1)
+        long = await _ask(connection, {"type": "text", "context": "c", "text": "a" * 50_000})
+        assert (long["code"], long["field"]) == ("text_too_long", "text")
+
+
+async def test_another_tenants_voice_cannot_be_spoken_with(stack: Any, voice: str, make_tenant: MakeTenant) -> None:
+    """For the other tenant it is an unknown voice."""
+    async with await _open(stack, (await make_tenant("other")).key) as connection:
+        answer = await _ask(connection, {"type": "open", "context": "c", "voice": voice})
+        assert answer["code"] == "unknown_voice"
+
+
+async def _close_code(connection: ClientConnection) -> int:
+    with pytest.raises(ConnectionClosed) as caught:
+        async with asyncio.timeout(15):
+            while True:
+                await connection.recv()
+    assert caught.value.rcvd is not None
+    return caught.value.rcvd.code
+
+
+async def test_a_message_over_64_kib_closes_with_1009(stack: Any, key: str) -> None:
+    """The bound holds before anything is parsed."""
+    async with await _open(stack, key) as connection:
+        await connection.send("a" * 70_000)
+        assert await _close_code(connection) == 1009
+
+
+async def test_bytes_that_are_not_utf8_close_with_1007(stack: Any, key: str) -> None:
+    """RFC 6455, section 8.1."""
+    async with await _open(stack, key) as connection:
+        connection.protocol.send_text(b"\xff\xfe not text")
+        connection.send_data()
+        assert await _close_code(connection) == 1007
+
+
+async def test_a_client_that_talks_nonsense_is_let_go_with_1008(stack: Any, key: str) -> None:
+    """Errors are for mistakes; a flood of them is not one."""
+    async with await _open(stack, key) as connection:
+        for _ in range(40):
+            await connection.send("nonsense")
+        assert await _close_code(connection) == 1008
+
+
+async def test_a_connection_where_nothing_is_said_is_closed(stack: Any, key: str) -> None:
+    """Idle sockets have an end."""
+    async with await _open(stack, key) as connection:
+        assert await _close_code(connection) == 1008
+
+
+async def test_a_taken_port_is_one_sentence(stack: Any, start_stack: StartStack, settings: Settings) -> None:
+    """The second relay on a port ends with exit code 1 and no traceback."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        environment = {
+            **os.environ,
+            "DATABASE_URL": settings.database_url,
+            "REDIS_URL": settings.redis_url,
+            "TIMBRELAY_ROOT_KEY": settings.root_key.get_secret_value(),
+            "TIMBRELAY_RELAY_PORT": str(taken.getsockname()[1]),
+            "TIMBRELAY_RELAY_METRICS_PORT": "0",
+        }
+        done = await asyncio.to_thread(
+            subprocess.run, [sys.executable, "-m", "relay"], env=environment, capture_output=True, text=True, timeout=30
+        )
+    assert done.returncode == 1
+    assert "already in use" in done.stderr
+    assert "TIMBRELAY_RELAY_PORT" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,93 @@
+"""`python -m worker`: one worker process, from its settings to its orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import sys
+
+import structlog
+
+from storage.database import Database
+from storage.errors import StorageError
+from storage.jobs import JobStream
+from storage.keyring import RootKey
+from storage.logs import configure_logs
+from storage.probes import probe_app, serving
+from storage.redis import connect, ping
+from storage.results import ResultPublisher
+from storage.schema import check_revision
+from storage.settings import Settings
+from worker.consumer import Consumer
+from worker.embeddings import EmbeddingCache
+from worker.engine import Engine
+from worker.errors import WorkerError
+from worker.speaking import Speaking
+from worker.sv2tts.bundle import Bundle
+from worker.sv2tts.speech import SpeechModel
+
+log = structlog.get_logger()
+
+
+def main() -> int:
+    """Run until SIGTERM or SIGINT; 1 when the worker cannot start, with one sentence in the log."""
+    settings = Settings()  # type: ignore[call-arg]
+    configure_logs("worker", settings.log_level)
+    try:
+        asyncio.run(_run(settings))
+    except (StorageError, WorkerError, OSError) as error:
+        log.error("the worker cannot run", reason=str(error))
+        return 1
+    return 0
+
+
+async def _run(settings: Settings) -> None:
+    name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+    root = RootKey.from_settings(settings)
+    model = await asyncio.to_thread(_load_model, settings)
+    database = Database.for_service(settings)
+    redis = connect(settings.redis_url, connections=settings.worker_slots + 6)
+    try:
+        await database.check_role()
+        await check_revision(database)
+        jobs = JobStream(redis)
+        await jobs.ensure_group()
+        engine = Engine(settings.worker_threads)
+        speaking = Speaking(model, engine, EmbeddingCache(database, root), jobs, ResultPublisher(redis))
+        consumer = Consumer(
+            name, redis, jobs, speaking, slots=settings.worker_slots, claim_after_ms=settings.claim_after_ms
+        )
+        probes = probe_app({"postgres": database.ping, "redis": lambda: ping(redis)})
+        async with serving(
+            probes, settings.metrics_host, settings.worker_metrics_port, "TIMBRELAY_WORKER_METRICS_PORT"
+        ):
+            serve = asyncio.create_task(engine.serve())
+            log.info("ready", worker=name, slots=settings.worker_slots)
+            await consumer.run(_stop_event())
+            serve.cancel()
+            await asyncio.gather(serve, return_exceptions=True)
+    finally:
+        await redis.aclose()
+        await database.close()
+
+
+def _load_model(settings: Settings) -> SpeechModel:
+    bundle = Bundle.load(settings.bundle)
+    model = SpeechModel(bundle)
+    model.warm_up()
+    return model
+
+
+def _stop_event() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+if __name__ == "__main__":
+    sys.exit(main())
