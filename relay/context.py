@@ -73,6 +73,7 @@ class UnderWay:
 
     job: Job
     completed_at: float
+    submitted_at: float
     progress_at: float
     received: int = 0
     played: int = 0
@@ -177,8 +178,8 @@ class Context:
     def _submit_waiting(self) -> Iterator[Output]:
         while self._waiting and len(self._under_way) < MAX_UNDER_WAY and self._has_room():
             sentence, completed_at = self._waiting.popleft()
-            job = self._job(sentence)
-            self._under_way[sentence.number] = UnderWay(job, completed_at, self._clock.monotonic())
+            job, now = self._job(sentence), self._clock.monotonic()
+            self._under_way[sentence.number] = UnderWay(job, completed_at, now, now)
             yield Say(
                 {
                     "type": "sentence",
@@ -249,8 +250,8 @@ class Context:
     def _end_sentence(self, sentence: UnderWay) -> Output:
         del self._under_way[self._heard]
         self._heard += 1
-        total = self._clock.monotonic() - sentence.completed_at
-        first = (sentence.first_audio_at or sentence.completed_at) - sentence.completed_at
+        total = self._clock.monotonic() - sentence.submitted_at
+        first = (sentence.first_audio_at or sentence.submitted_at) - sentence.submitted_at
         metrics.SENTENCES.inc()
         return Say(
             {
