@@ -1,0 +1,90 @@
+"""Enrolment: a pending voice's upload becomes a trimmed recording and an embedding, or the reason why not."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cached_property
+from uuid import UUID
+
+import structlog
+from celery import Celery
+
+from storage.cold_jobs import ENROL
+from storage.database import Database
+from storage.errors import DecryptionError, IllegalTransition, ServerUnavailable
+from storage.keyring import RootKey
+from storage.settings import Settings
+from storage.voices import complete_enrolment, fail_enrolment, load_upload
+from worker.enrolment.recording import read_recording, to_flac
+from worker.errors import RecordingError, WorkerError
+from worker.sv2tts.bundle import Bundle
+from worker.sv2tts.encoder import SpeakerEncoder
+
+log = structlog.get_logger()
+
+MAX_RETRIES = 5
+_INTERNAL = RecordingError("enrolment_failed", "the recording could not be processed; enrol it again")
+
+
+class Enrolment:
+    """What enrolling needs, made once a process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @cached_property
+    def _encoder(self) -> SpeakerEncoder:
+        return SpeakerEncoder(Bundle.load(self._settings.bundle))
+
+    @cached_property
+    def _root(self) -> RootKey:
+        return RootKey.from_settings(self._settings)
+
+    async def enrol(self, tenant: UUID, voice: UUID, version: int) -> str:
+        """Enrol one version; returns how it ended. Doing it twice does no harm.
+
+        Raises ServerUnavailable when Postgres is away: the voice is pending still.
+        """
+        database = Database.for_service(self._settings, pool_size=1)
+        try:
+            await self._complete(database, tenant, voice, version)
+        except IllegalTransition:
+            return "gone"
+        except RecordingError as error:
+            await fail_enrolment(database, tenant, voice, code=error.code, message=error.message)
+            return error.code
+        except (WorkerError, DecryptionError, RuntimeError) as error:
+            log.error("enrolment failed", voice=str(voice), exc_info=error)
+            await fail_enrolment(database, tenant, voice, code=_INTERNAL.code, message=_INTERNAL.message)
+            return _INTERNAL.code
+        finally:
+            await database.close()
+        return "ready"
+
+    async def _complete(self, database: Database, tenant: UUID, voice: UUID, version: int) -> None:
+        upload = await load_upload(database, self._root, tenant, voice, version)
+        if upload is None:
+            raise IllegalTransition("voice", "gone", "ready")
+        recording = read_recording(upload, max_bytes=self._settings.max_recording_bytes)
+        embedding = self._encoder.embed(recording.samples)
+        await complete_enrolment(
+            database,
+            self._root,
+            tenant,
+            voice,
+            version,
+            recording=to_flac(recording.samples),
+            embedding=embedding.astype("<f4").tobytes(),
+            duration_s=recording.duration_s,
+        )
+
+
+def register(app: Celery, settings: Settings) -> None:
+    """Make enrolment known to a Celery application under its name."""
+    enrolment = Enrolment(settings)
+
+    def enrol(tenant: str, voice: str, version: int) -> None:
+        outcome = asyncio.run(enrolment.enrol(UUID(tenant), UUID(voice), version))
+        log.info("enrolment", voice=voice, version=version, outcome=outcome)
+
+    app.task(enrol, name=ENROL, autoretry_for=(ServerUnavailable,), max_retries=MAX_RETRIES, retry_backoff=True)
