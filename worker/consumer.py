@@ -1,0 +1,130 @@
+"""The worker's end of the job stream: take, claim from the dead, keep what is under way, stop in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from storage.errors import ServerUnavailable
+from storage.jobs import Delivery, JobStream
+from storage.presence import announce_worker, withdraw_worker
+from storage.redis import BLOCK_MS
+from worker import metrics
+from worker.speaking import Speaking
+
+log = structlog.get_logger()
+
+HEARTBEAT_S = 0.4
+RETRY_S = 0.25
+DRAIN_DEADLINE_S = 10.0
+_HEARTBEATS_PER_TRIM = 25
+
+
+class Consumer:
+    """Holds at most `slots` jobs; a slot is free again when its job was acknowledged or given up."""
+
+    def __init__(
+        self, name: str, redis: Redis, jobs: JobStream, speaking: Speaking, *, slots: int, claim_after_ms: int
+    ) -> None:
+        self._name = name
+        self._redis = redis
+        self._jobs = jobs
+        self._speaking = speaking
+        self._slots = slots
+        self._claim_after_ms = claim_after_ms
+        self._active: dict[bytes, asyncio.Task[None]] = {}
+        self._slot_freed = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set, then finish what is under way."""
+        taking = [asyncio.create_task(self._repeat(self._take)), asyncio.create_task(self._repeat(self._claim))]
+        heartbeat = asyncio.create_task(self._repeat(self._beat))
+        try:
+            await stop.wait()
+        finally:
+            await _cancel(taking)
+            await self._drain()
+            await _cancel([heartbeat])
+            await self._leave()
+
+    async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Do the step for ever; when Redis is away or was emptied, wait, and make the group again."""
+        while True:
+            try:
+                await step()
+            except (ServerUnavailable, ResponseError) as error:
+                log.warning("redis trouble", reason=str(error))
+                await asyncio.sleep(RETRY_S)
+                await self._restore()
+
+    async def _restore(self) -> None:
+        try:
+            await self._jobs.ensure_group()
+        except ServerUnavailable:
+            return
+
+    async def _take(self) -> None:
+        free = await self._wait_for_slot()
+        for delivery in await self._jobs.take(self._name, free, BLOCK_MS):
+            self._begin(delivery)
+
+    async def _claim(self) -> None:
+        await asyncio.sleep(self._claim_after_ms / 2000)
+        free = await self._wait_for_slot()
+        for delivery in await self._jobs.claim(self._name, self._claim_after_ms, free):
+            log.info("claimed a job", entry=delivery.entry.decode())
+            self._begin(delivery)
+
+    async def _beat(self) -> None:
+        for beat in range(_HEARTBEATS_PER_TRIM):
+            await announce_worker(self._redis, self._name)
+            await self._jobs.keep(self._name, list(self._active))
+            if beat == 0:
+                await self._jobs.trim()
+            depth = await self._jobs.depth()
+            metrics.QUEUE_LAG.set(depth.waiting)
+            metrics.QUEUE_PENDING.set(depth.pending)
+            await asyncio.sleep(HEARTBEAT_S)
+
+    async def _wait_for_slot(self) -> int:
+        while len(self._active) >= self._slots:
+            self._slot_freed.clear()
+            await self._slot_freed.wait()
+        return self._slots - len(self._active)
+
+    def _begin(self, delivery: Delivery) -> None:
+        if delivery.entry in self._active:
+            return
+        task = asyncio.create_task(self._speaking.speak(delivery))
+        self._active[delivery.entry] = task
+        metrics.ACTIVE.set(len(self._active))
+        task.add_done_callback(lambda done: self._finish(delivery.entry, done))
+
+    def _finish(self, entry: bytes, task: asyncio.Task[None]) -> None:
+        self._active.pop(entry, None)
+        metrics.ACTIVE.set(len(self._active))
+        self._slot_freed.set()
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a job's task broke", exc_info=task.exception())
+
+    async def _drain(self) -> None:
+        if self._active:
+            await asyncio.wait(list(self._active.values()), timeout=DRAIN_DEADLINE_S)
+        await _cancel(list(self._active.values()))
+
+    async def _leave(self) -> None:
+        try:
+            await withdraw_worker(self._redis, self._name)
+            await self._jobs.leave(self._name)
+        except (ServerUnavailable, ResponseError) as error:
+            log.warning("could not leave the group", reason=str(error))
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
