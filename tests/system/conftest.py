@@ -1,0 +1,87 @@
+"""What the system tests share: voices enrolled through the API, and speech as a client hears it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from timbrelay.client import Chunk, Client, Context
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = {"low": ROOT / "samples" / "reference-low.wav", "high": ROOT / "samples" / "reference-high.wav"}
+LONG_SENTENCE = "Extraordinarily complicated international telecommunications regulations"
+"""Few words and many syllables: long enough to be disturbed in the middle."""
+
+
+@dataclass(slots=True)
+class Heard:
+    """The chunks of a context, as they came."""
+
+    chunks: list[Chunk] = field(default_factory=list)
+
+    @property
+    def pcm(self) -> bytes:
+        return b"".join(chunk.pcm for chunk in self.chunks)
+
+    def check_order(self) -> None:
+        """Every chunk of every sentence once, in order, the last marked and no other."""
+        numbers: dict[int, list[int]] = defaultdict(list)
+        for chunk in self.chunks:
+            numbers[chunk.sentence].append(chunk.number)
+        assert list(numbers) == list(range(len(numbers)))
+        assert all(found == list(range(len(found))) for found in numbers.values())
+        lasts = [chunk.number == len(numbers[chunk.sentence]) - 1 for chunk in self.chunks]
+        assert [chunk.last for chunk in self.chunks] == lasts
+
+
+@dataclass(slots=True)
+class Speaker:
+    """A tenant's client with a voice to speak in."""
+
+    client: Client
+    voice: str
+    key: str
+
+    async def speak(self, text: str, on_chunk: Callable[[Chunk], None] | None = None) -> Heard:
+        """Say a text in a connection and context of its own, and hear it to its end."""
+        async with self.client.connect() as connection:
+            context = await connection.open(self.voice)
+            await context.send(text)
+            await context.end()
+            return await hear(context, on_chunk)
+
+
+async def hear(context: Context, on_chunk: Callable[[Chunk], None] | None = None) -> Heard:
+    """Listen to a context to its end."""
+    heard = Heard()
+    async for event in context:
+        if isinstance(event, Chunk):
+            heard.chunks.append(event)
+            if on_chunk is not None:
+                on_chunk(event)
+    return heard
+
+
+MakeSpeaker = Callable[..., Awaitable[Speaker]]
+
+
+@pytest.fixture
+async def make_speaker(make_tenant: Callable[[str], Awaitable[Any]]) -> AsyncIterator[MakeSpeaker]:
+    """`await make_speaker(stack, "acme", "low")`: a tenant with an enrolled sample."""
+    clients: list[Client] = []
+
+    async def make(stack: Any, tenant: str, sample: str) -> Speaker:
+        key = (await make_tenant(tenant)).key
+        client = Client(stack.relay_url, key)
+        clients.append(client)
+        consent = await client.create_consent("Nobody", "The recording is synthetic.")
+        pending = await client.enroll(sample, consent.id, SAMPLES[sample].read_bytes())
+        return Speaker(client, (await client.wait_ready(pending.id)).id, key)
+
+    yield make
+    for client in clients:
+        await client.close()
