@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from relay.authentication import authenticate
-from relay.errors import InvalidMessage, ServiceUnavailable, UnknownConsent, UnknownVoice
+from relay.errors import InvalidMessage, Refused, ServiceUnavailable, UnknownConsent, UnknownVoice
 from relay.uploads import read_enrolment, read_json
 from storage.cold_jobs import send_enrolment
 from storage.consents import Consent, grant_consent
@@ -31,7 +31,8 @@ log = structlog.get_logger()
 
 MAX_WAIT_S = 30.0
 MAX_UPLOADS = 8
-_POLL_S = 0.05
+_FIRST_POLL_S = 0.05
+_LAST_POLL_S = 0.5
 _SEND_TIMEOUT_S = 5.0
 
 
@@ -77,6 +78,8 @@ class VoicesApi:
     async def post_voice(self, request: Request) -> Response:
         """Take a reference recording and have it enrolled."""
         tenant = await authenticate(request, self.database)
+        if self.uploads.locked():
+            raise Refused("overloaded", f"{MAX_UPLOADS} recordings are being taken already; try again in a few seconds")
         async with self.uploads:
             form = await read_enrolment(request, self.max_recording_bytes)
             voice = await create_voice(
@@ -102,12 +105,14 @@ class VoicesApi:
         tenant = await authenticate(request, self.database)
         wait_s = _parse_wait(request.query_params.get("wait", "0"))
         deadline = asyncio.get_running_loop().time() + wait_s
+        poll_s = _FIRST_POLL_S
         while True:
             voice = await self._find(request, tenant)
             left = deadline - asyncio.get_running_loop().time()
             if voice.state is not VoiceState.PENDING or left <= 0:
                 return JSONResponse(_as_dict(voice))
-            await asyncio.sleep(min(_POLL_S, left))
+            await asyncio.sleep(min(poll_s, left))
+            poll_s = min(poll_s * 1.5, _LAST_POLL_S)
 
     async def remove_voice(self, request: Request) -> Response:
         """Destroy a voice: workers first, so that none speaks on with what it holds in memory."""

@@ -6,7 +6,8 @@ are JSON and carry ids alone.
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+import ssl
+from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
 from celery import Celery
@@ -23,6 +24,8 @@ _VISIBILITY_TIMEOUT_S = 120
 def make_celery(settings: Settings) -> Celery:
     """The Celery application over the same Redis as everything else, in a queue of its own."""
     celery = Celery("timbrelay", broker=_broker_url(settings.redis_url))
+    if settings.redis_url.startswith("rediss://"):
+        celery.conf.broker_use_ssl = {"ssl_cert_reqs": ssl.CERT_REQUIRED}
     celery.conf.update(
         accept_content=["json"],
         task_serializer="json",
@@ -62,4 +65,8 @@ def send_enrolment(celery: Celery, tenant: UUID, voice: UUID, version: int) -> N
 def _broker_url(redis_url: str) -> str:
     """Celery's spelling of a Redis URL: `redis+socket` where redis-py says `unix` (Celery docs, "Using Redis")."""
     parts = urlsplit(redis_url)
-    return f"redis+socket://{parts.path}" if parts.scheme == "unix" else redis_url
+    if parts.scheme != "unix":
+        return redis_url
+    user = f"{parts.netloc.split('@')[0]}@" if "@" in parts.netloc else ""
+    number = parse_qs(parts.query).get("db", ["0"])[0]
+    return f"redis+socket://{user}{parts.path}?virtual_host={number}"

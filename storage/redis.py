@@ -10,7 +10,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import ConnectionPool
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
+from redis.exceptions import ExecAbortError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
@@ -64,13 +64,22 @@ def connect(url: str, *, connections: int = 8) -> Redis:
     return Redis.from_pool(pool)
 
 
+_FULL = (OutOfMemoryError, ReadOnlyError, ExecAbortError)
+_CANNOT_WRITE = ("MISCONF ", "NOREPLICAS ")
+"""How a server that cannot write to its disk or to its replicas begins; redis-py has no classes for these."""
+
+
 @asynccontextmanager
 async def translated() -> AsyncIterator[None]:
-    """Turn the client library's connection errors into ServerUnavailable."""
+    """Turn what the client library raises when the server is away, or cannot take anything, into ServerUnavailable."""
     try:
         yield
     except (RedisConnectionError, RedisTimeoutError, ConnectionError) as error:
         raise ServerUnavailable("Redis", str(error) or type(error).__name__) from error
+    except ResponseError as error:
+        if isinstance(error, _FULL) or any(sign in str(error) for sign in _CANNOT_WRITE):
+            raise ServerUnavailable("Redis", str(error)) from error
+        raise
 
 
 async def ping(redis: Redis) -> None:

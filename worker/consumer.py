@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import structlog
 from redis.asyncio import Redis
@@ -38,15 +39,19 @@ class Consumer:
         self._claim_after_ms = claim_after_ms
         self._active: dict[bytes, asyncio.Task[None]] = {}
         self._slot_freed = asyncio.Event()
+        self._next_claim = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then finish what is under way."""
-        taking = [asyncio.create_task(self._repeat(self._take)), asyncio.create_task(self._repeat(self._claim))]
+        taking = asyncio.create_task(self._repeat(self._take))
         heartbeat = asyncio.create_task(self._repeat(self._beat))
+        stopping = asyncio.create_task(stop.wait())
         try:
-            await stop.wait()
+            done, _ = await asyncio.wait({taking, heartbeat, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
         finally:
-            await _cancel(taking)
+            await _cancel([taking, stopping])
             await self._drain()
             await _cancel([heartbeat])
             await self._leave()
@@ -68,15 +73,17 @@ class Consumer:
             return
 
     async def _take(self) -> None:
+        """Fill the free slots: now and then with what a dead worker held, else with new jobs."""
+        loop = asyncio.get_running_loop()
         free = await self._wait_for_slot()
-        for delivery in await self._jobs.take(self._name, free, BLOCK_MS):
-            self._begin(delivery)
-
-    async def _claim(self) -> None:
-        await asyncio.sleep(self._claim_after_ms / 2000)
-        free = await self._wait_for_slot()
-        for delivery in await self._jobs.claim(self._name, self._claim_after_ms, free):
-            log.info("claimed a job", entry=delivery.entry.decode())
+        if loop.time() >= self._next_claim:
+            self._next_claim = loop.time() + self._claim_after_ms / 2000
+            for delivery in await self._jobs.claim(self._name, self._claim_after_ms, free):
+                log.info("claimed a job", entry=delivery.entry.decode())
+                self._begin(delivery)
+            free = await self._wait_for_slot()
+        block_ms = min(BLOCK_MS, max(1, int(1000 * (self._next_claim - loop.time()))))
+        for delivery in await self._jobs.take(self._name, free, block_ms):
             self._begin(delivery)
 
     async def _beat(self) -> None:
@@ -124,7 +131,7 @@ class Consumer:
             log.warning("could not leave the group", reason=str(error))
 
 
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 from redis.asyncio import Redis
 
+from storage.errors import ServerUnavailable
 from storage.jobs import MAX_DELIVERIES, JobStream
 from storage.presence import announce_worker, count_workers, withdraw_worker
 from storage.redis import DEAD_LETTER, JOBS, connect
@@ -191,3 +192,22 @@ async def test_workers_are_counted_while_they_say_so(redis: Redis) -> None:
     assert await count_workers(redis) == 2
     await withdraw_worker(redis, "a")
     assert await count_workers(redis) == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "normal"), [("maxmemory", "1", "200mb"), ("min-replicas-to-write", "9", "0")]
+)
+async def test_a_server_that_cannot_take_anything_is_unavailable(
+    redis: Redis, jobs: JobStream, setting: str, value: str, normal: str
+) -> None:
+    """A full server is met like one that is away, with and without a transaction: wait and try again."""
+    await ResultReader(redis, RELAY, 60_000).keep_alive()
+    await redis.config_set(setting, value)
+    try:
+        with pytest.raises(ServerUnavailable):
+            await jobs.submit(_job())
+        with pytest.raises(ServerUnavailable):
+            await ResultPublisher(redis).publish(_job(), _chunk(0), acknowledge=None)
+    finally:
+        await redis.config_set(setting, normal)
+    await jobs.submit(_job())
