@@ -7,6 +7,7 @@ either would turn the group's `lag` into nil, and autoscaling with it (Redis, "X
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +15,13 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from storage.errors import MalformedEntry
-from storage.redis import CONSUMER_GROUP, DEAD_LETTER, JOBS, translated
-from storage.wire import Fields, Job, decode_job, encode
+from storage.redis import CONSUMER_GROUP, DEAD_LETTER, JOBS, results_key, translated
+from storage.wire import Failure, Fields, Job, decode_job, encode
 
 MAX_DELIVERIES = 4
 DEAD_LETTER_LENGTH = 1000
-_CLAIM_COUNT = 64
+_PENDING_LIMIT = 1024
+_BURIED = "the sentence could not be spoken in several attempts; leave it out or change it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class JobStream:
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
+        self._claim_from: bytes | str = "0-0"
 
     async def ensure_group(self) -> None:
         """Make the stream and its consumer group, if they are not there."""
@@ -83,17 +86,16 @@ class JobStream:
         A job that was delivered MAX_DELIVERIES times goes to the dead letter instead: it kills its workers.
         """
         async with translated():
-            stale: Any = await self._redis.xpending_range(
-                JOBS, CONSUMER_GROUP, min="-", max="+", count=_CLAIM_COUNT, idle=idle_ms
+            reply: Any = await self._redis.xautoclaim(
+                JOBS, CONSUMER_GROUP, consumer, idle_ms, start_id=self._claim_from, count=count
             )
-            spent = [row["message_id"] for row in stale if row["times_delivered"] >= MAX_DELIVERIES]
-            fresh = [row["message_id"] for row in stale if row["times_delivered"] < MAX_DELIVERIES][:count]
+            self._claim_from, claimed = reply[0], reply[1]
+            if not claimed:
+                return []
+            spent = await self._spent(consumer, claimed[0][0], claimed[-1][0])
             for entry in spent:
                 await self._bury(entry)
-            if not fresh:
-                return []
-            claimed: Any = await self._redis.xclaim(JOBS, CONSUMER_GROUP, consumer, idle_ms, fresh)
-            return await self._read(claimed)
+        return await self._read([(entry, fields) for entry, fields in claimed if entry not in spent])
 
     async def keep(self, consumer: str, entries: Sequence[bytes]) -> None:
         """Say that these jobs are being worked on: their idle time starts again, their count of deliveries stays."""
@@ -126,6 +128,13 @@ class JobStream:
             if not held:
                 await self._redis.xgroup_delconsumer(JOBS, CONSUMER_GROUP, consumer)
 
+    async def _spent(self, consumer: str, first: bytes, last: bytes) -> set[bytes]:
+        """Which of a consumer's entries have been delivered too often."""
+        rows: Any = await self._redis.xpending_range(
+            JOBS, CONSUMER_GROUP, min=first, max=last, count=_PENDING_LIMIT, consumername=consumer
+        )
+        return {row["message_id"] for row in rows if row["times_delivered"] > MAX_DELIVERIES}
+
     async def _xinfo_groups(self) -> list[dict[str, Any]]:
         try:
             groups: list[dict[str, Any]] = await self._redis.xinfo_groups(JOBS)
@@ -143,12 +152,15 @@ class JobStream:
         return deliveries
 
     async def _bury(self, entry: bytes) -> None:
-        """Move an entry that cannot be worked on to the dead letter; its text does not go along."""
+        """Move an entry that cannot be worked on to the dead letter, without its text, and tell its relay."""
         rows: Any = await self._redis.xrange(JOBS, min=entry, max=entry)
-        fields: Fields = {b"entry": entry}
-        if rows:
-            fields |= {key: value for key, value in rows[0][1].items() if key != b"text"}
+        fields: Fields = rows[0][1] if rows else {}
+        kept = {b"entry": entry, **{key: value for key, value in fields.items() if key != b"text"}}
         async with self._redis.pipeline(transaction=True) as pipeline:
-            pipeline.xadd(DEAD_LETTER, fields, maxlen=DEAD_LETTER_LENGTH)  # type: ignore[arg-type]
+            pipeline.xadd(DEAD_LETTER, kept, maxlen=DEAD_LETTER_LENGTH)  # type: ignore[arg-type]
+            with suppress(MalformedEntry):
+                job = decode_job(fields)
+                failure = Failure(job.context, job.sentence, "synthesis_failed", _BURIED, retryable=False)
+                pipeline.xadd(results_key(job.relay), encode(failure), nomkstream=True)  # type: ignore[arg-type]
             pipeline.xack(JOBS, CONSUMER_GROUP, entry)
             await pipeline.execute()

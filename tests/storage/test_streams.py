@@ -14,7 +14,7 @@ from storage.presence import announce_worker, count_workers, withdraw_worker
 from storage.redis import DEAD_LETTER, JOBS, connect
 from storage.results import ResultPublisher, ResultReader, bury_voice, cancel_context
 from storage.settings import Settings
-from storage.wire import Chunk, Job, Result
+from storage.wire import Chunk, Failure, Job, Result
 
 RELAY = "relay-1"
 
@@ -83,7 +83,9 @@ async def test_an_acknowledged_job_is_not_claimed(jobs: JobStream) -> None:
 async def test_a_job_that_kills_its_workers_goes_to_the_dead_letter_without_its_text(
     jobs: JobStream, redis: Redis
 ) -> None:
-    """After MAX_DELIVERIES attempts nobody gets it any more, and what was to be said is not kept."""
+    """After MAX_DELIVERIES attempts nobody gets it any more, its relay is told, and what was to be said is not kept."""
+    reader = ResultReader(redis, RELAY, 60_000)
+    await reader.keep_alive()
     await jobs.submit(_job(text="secret words"))
     await jobs.take("a", 1, 10)
     for attempt in range(1, MAX_DELIVERIES):
@@ -92,6 +94,9 @@ async def test_a_job_that_kills_its_workers_goes_to_the_dead_letter_without_its_
     ((_, buried),) = await redis.xrange(DEAD_LETTER)
     assert b"context" in buried
     assert b"secret words" not in b"".join(buried.values())
+    (failure,) = await _read(reader)
+    assert isinstance(failure, Failure)
+    assert (failure.context, failure.code) == ("context-1", "synthesis_failed")
 
 
 async def test_a_malformed_entry_goes_to_the_dead_letter(jobs: JobStream, redis: Redis) -> None:
