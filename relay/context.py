@@ -99,7 +99,7 @@ class Context:
         self._under_way: dict[int, UnderWay] = {}
         self._heard = 0
         self._samples = 0
-        self._dry_at = clock.monotonic()
+        self._dry_at = self._active_at = clock.monotonic()
 
     @property
     def closed(self) -> bool:
@@ -113,6 +113,7 @@ class Context:
         if self._characters + len(text) > MAX_TEXT:
             raise TextTooLong(MAX_TEXT, "context")
         self._characters += len(text)
+        self._active_at = self._clock.monotonic()
         return self._enqueue(self._cutter.push(text))
 
     def flush(self) -> list[Output]:
@@ -160,14 +161,20 @@ class Context:
         """Hand out again what is under way: the stream that carried it was lost."""
         return [Submit(sentence.job) for sentence in self._under_way.values() if not sentence.complete]
 
-    def check_progress(self, timeout_s: float) -> list[Output]:
-        """Have a torn sentence spoken again; end with `timeout` when one has had no chunk for too long."""
+    def check_progress(self, sentence_timeout_s: float, idle_timeout_s: float) -> list[Output]:
+        """Let time pass: have a torn sentence spoken again, and end what has waited too long.
+
+        A sentence waits for its chunks (`timeout`), a context that is all spoken waits for its client (`idle`).
+        """
         now = self._clock.monotonic()
-        stalled = {number: s for number, s in self._under_way.items() if not s.complete}
-        if any(now - sentence.progress_at > timeout_s for sentence in stalled.values()):
+        stalled = [sentence for sentence in self._under_way.values() if not sentence.complete]
+        if any(now - sentence.progress_at > sentence_timeout_s for sentence in stalled):
             message = "no worker spoke the sentence in time; try again"
             return self.fail(SentenceFailed("timeout", message, retryable=True))
-        torn = [s for s in stalled.values() if s.torn and now - s.progress_at > TORN_AFTER_S]
+        if not self._under_way and now - self._active_at > idle_timeout_s:
+            message = f"nothing was said in this context for {idle_timeout_s:g} s; open another"
+            return self.fail(SentenceFailed("idle", message, retryable=True))
+        torn = [s for s in stalled if s.torn and now - s.progress_at > TORN_AFTER_S]
         return [output for sentence in torn for output in self._resubmit(sentence)]
 
     def _enqueue(self, sentences: list[Sentence]) -> list[Output]:
@@ -250,7 +257,8 @@ class Context:
     def _end_sentence(self, sentence: UnderWay) -> Output:
         del self._under_way[self._heard]
         self._heard += 1
-        total = self._clock.monotonic() - sentence.submitted_at
+        self._active_at = self._clock.monotonic()
+        total = self._active_at - sentence.submitted_at
         first = (sentence.first_audio_at or sentence.submitted_at) - sentence.submitted_at
         metrics.SENTENCES.inc()
         return Say(

@@ -88,9 +88,11 @@ class Session:
         """A worker's result for one of the contexts."""
         return self._each(lambda c: c.receive(result) if c.address.key == result.context else [])
 
-    def tick(self, timeout_s: float) -> list[Output]:
+    def tick(self, sentence_timeout_s: float, idle_timeout_s: float) -> list[Output]:
         """Let time pass."""
-        return self._each(lambda context: [*context.check_progress(timeout_s), *context.pump()])
+        return self._each(
+            lambda context: [*context.pump(), *context.check_progress(sentence_timeout_s, idle_timeout_s)]
+        )
 
     def resubmit(self) -> list[Output]:
         """The stream was lost: hand out again what is under way."""

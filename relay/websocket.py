@@ -93,7 +93,7 @@ class Connection:
 
     def tick(self) -> None:
         """Deadlines, and the next sentences of a client that has caught up."""
-        self._guard(lambda: self._session.tick(self._limits.sentence_timeout_s))
+        self._guard(lambda: self._session.tick(self._limits.sentence_timeout_s, self._limits.idle_timeout_s))
 
     def resubmit(self) -> None:
         """The job stream was lost."""

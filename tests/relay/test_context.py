@@ -25,6 +25,7 @@ TENANT = uuid4()
 VOICE = Voice(uuid4(), "demo", VoiceState.READY, 1, None, None, datetime(2026, 1, 1, tzinfo=UTC))
 TEXT = "The first sentence is here. The second one follows. And then comes the third. "
 TIMEOUT_S = 20.0
+IDLE_S = 300.0
 
 
 @dataclass
@@ -134,7 +135,7 @@ def test_a_client_that_does_not_keep_up_gets_no_further_sentences(harness: Harne
     harness.send(type="text", context="c", text=TEXT)
     assert harness.jobs == []
     harness.room = True
-    harness.take(harness.session.tick(TIMEOUT_S))
+    harness.take(harness.session.tick(TIMEOUT_S, IDLE_S))
     assert len(harness.jobs) == MAX_UNDER_WAY
 
 
@@ -174,7 +175,7 @@ def test_a_lost_chunk_has_the_sentence_spoken_again(harness: Harness) -> None:
     harness.receive(chunks[2])
     assert harness.heard() == [(0, 0)]
     harness.clock.now += TORN_AFTER_S + 0.1
-    harness.take(harness.session.tick(TIMEOUT_S))
+    harness.take(harness.session.tick(TIMEOUT_S, IDLE_S))
     assert len(harness.jobs) == 2
     for chunk in chunks:
         harness.receive(chunk)
@@ -188,7 +189,7 @@ def test_a_sentence_that_is_torn_again_and_again_fails(harness: Harness) -> None
     for _ in range(MAX_RESUBMITS + 1):
         harness.receive(chunks[3])
         harness.clock.now += TORN_AFTER_S + 0.1
-        harness.take(harness.session.tick(TIMEOUT_S))
+        harness.take(harness.session.tick(TIMEOUT_S, IDLE_S))
     assert harness.said[-1]["code"] == "synthesis_failed"
     assert len(harness.jobs) == 1 + MAX_RESUBMITS
 
@@ -277,9 +278,24 @@ def test_a_sentence_that_no_worker_speaks_times_out(harness: Harness) -> None:
     """Nothing waits for ever."""
     harness.send(type="text", context="c", text="Nobody is there to say it. ")
     harness.clock.now += TIMEOUT_S + 1
-    harness.take(harness.session.tick(TIMEOUT_S))
+    harness.take(harness.session.tick(TIMEOUT_S, IDLE_S))
     assert (harness.said[-1]["code"], harness.said[-1]["retryable"]) == ("timeout", True)
     assert harness.buried == [harness.jobs[0].context]
+
+
+def test_a_context_that_its_client_forgot_ends(harness: Harness) -> None:
+    """All is spoken and nothing more comes: the place is needed for others."""
+    harness.send(type="text", context="c", text="One sentence here. ")
+    for chunk in harness.spoken(harness.jobs[0]):
+        harness.receive(chunk)
+    harness.clock.now += IDLE_S - 1
+    harness.send(type="text", context="c", text="half a ")
+    harness.clock.now += IDLE_S - 1
+    harness.take(harness.session.tick(TIMEOUT_S, IDLE_S))
+    assert harness.session.keys
+    harness.clock.now += 2
+    harness.take(harness.session.tick(TIMEOUT_S, IDLE_S))
+    assert (harness.said[-1]["code"], harness.said[-1]["context"]) == ("idle", "c")
 
 
 def test_the_deadline_of_a_job_is_when_the_listener_runs_dry(harness: Harness) -> None:
