@@ -73,8 +73,7 @@ class Hub:
         try:
             await self._jobs.submit(job)
         except ServerUnavailable as error:
-            self._broken = True
-            log.warning("a job has to wait", reason=str(error))
+            self._note_loss(error)
 
     async def bury(self, key: str) -> None:
         """Put up a context's tombstone; without it a worker only wastes a sentence."""
@@ -103,8 +102,7 @@ class Hub:
                     if listener is not None:
                         listener.receive(result)
             except ServerUnavailable as error:
-                self._broken = True
-                log.warning("no results", reason=str(error))
+                self._note_loss(error)
                 await asyncio.sleep(RETRY_S)
 
     async def _tick(self) -> None:
@@ -123,12 +121,18 @@ class Hub:
             alive = await self._keeper.keep_alive()
             depth = await self._jobs.depth()
         except ServerUnavailable as error:
-            self._broken = True
-            log.warning("no sign of life", reason=str(error))
+            self._note_loss(error)
             return
         self.admission.queue_lag = depth.waiting
         metrics.QUEUE_LAG.set(depth.waiting)
         if self._broken or not alive:
+            log.info("result stream", state="kept" if alive else "new")
             self._broken = False
             for listener in list(self._listeners):
                 listener.resubmit()
+
+    def _note_loss(self, error: ServerUnavailable) -> None:
+        """Remember that something may be lost; one line in the log for each time Redis goes away."""
+        if not self._broken:
+            log.warning("redis is away", reason=str(error))
+        self._broken = True

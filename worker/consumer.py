@@ -58,11 +58,15 @@ class Consumer:
 
     async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
         """Do the step for ever; when Redis is away or was emptied, wait, and make the group again."""
+        broken = False
         while True:
             try:
                 await step()
+                broken = False
             except (ServerUnavailable, ResponseError) as error:
-                log.warning("redis trouble", reason=str(error))
+                if not broken:
+                    log.warning("redis trouble", reason=str(error))
+                broken = True
                 await asyncio.sleep(RETRY_S)
                 await self._restore()
 
