@@ -1,0 +1,184 @@
+"""The command line. Each command's module is imported when it is run: `--help` must not load the product."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from timbrelay.console import complain
+from timbrelay.environment import Environment
+from timbrelay.errors import EXIT_FAILED, EXIT_INTERRUPTED, OpsError
+from timbrelay.interruption import Interruption
+
+app = typer.Typer(
+    name="timbrelay",
+    help="Speech in an enrolled voice, streamed while the text is still arriving.",
+    add_completion=False,
+    no_args_is_help=True,
+    # A developer wants the plain traceback; a user must never need one.
+    pretty_exceptions_enable=False,
+)
+keys_app = typer.Typer(help="API keys.", no_args_is_help=True)
+app.add_typer(keys_app, name="keys")
+
+Port = Annotated[int | None, typer.Option(min=0, max=65535, help="The relay's port; 8080, or any that is free.")]
+Output = Annotated[Path, typer.Option(help="The WAV file to write.")]
+Consent = Annotated[bool, typer.Option("--consent", help="You have the speaker's consent.")]
+Url = Annotated[str, typer.Option(help="A relay elsewhere, with TIMBRELAY_API_KEY; the local stack's when left out.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    environment: Environment
+    interruption: Interruption
+
+
+@app.command()
+def up(
+    context: typer.Context,
+    port: Port = None,
+    workers: Annotated[int, typer.Option(min=1, max=16, help="How many workers.")] = 1,
+) -> None:
+    """Keep the local stack running until Ctrl-C."""
+    from timbrelay.commands.up import run
+    from timbrelay.stack.local import Options
+
+    run(context.obj.environment, context.obj.interruption, Options(port, workers, shared=True))
+
+
+@app.command()
+def demo(
+    context: typer.Context,
+    reference: Annotated[Path | None, typer.Option(help="5-10 s of somebody's speech: WAV, FLAC, OGG or MP3.")] = None,
+    consent: Consent = False,
+    text: Annotated[str | None, typer.Option(help="What to say; `-` reads standard input as it is typed.")] = None,
+    output: Output = Path("demo.wav"),
+    play: Annotated[bool, typer.Option("--play", help="Play the result.")] = False,
+    port: Port = None,
+) -> None:
+    """Clone a voice and speak with it, from nothing to a WAV file."""
+    from timbrelay.commands.demo import PARAGRAPH, Request, run
+    from timbrelay.stack.local import Options
+
+    spoken = PARAGRAPH if text is None else text
+    request = Request(reference, consent, spoken, output, play, Options(port))
+    run(context.obj.environment, context.obj.interruption, request)
+
+
+@app.command()
+def enroll(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="The recording: WAV, FLAC, OGG or MP3.")],
+    name: Annotated[str, typer.Option(help="The voice's name; the file's when left out.")] = "",
+    consent: Consent = False,
+    url: Url = "",
+) -> None:
+    """Enrol a voice and print its id."""
+    from timbrelay.commands.voices import Door, run_enroll
+
+    run_enroll(Door(context.obj.environment, url), context.obj.interruption, file, name, consent)
+
+
+@app.command()
+def say(
+    context: typer.Context,
+    text: Annotated[str, typer.Argument(help="What to say; `-` reads standard input as it is typed.")],
+    voice: Annotated[str, typer.Option(help="The voice's id.")],
+    output: Output = Path("speech.wav"),
+    url: Url = "",
+) -> None:
+    """Speak with an enrolled voice."""
+    from timbrelay.commands.voices import Door, run_say
+
+    run_say(Door(context.obj.environment, url), context.obj.interruption, text, voice, output)
+
+
+@app.command()
+def voices(context: typer.Context, url: Url = "") -> None:
+    """List the voices: id, state and name."""
+    from timbrelay.commands.voices import Door, run_list
+
+    run_list(Door(context.obj.environment, url), context.obj.interruption)
+
+
+@app.command()
+def bench(
+    context: typer.Context,
+    users: Annotated[str, typer.Option(help="How many at once, one run each, for example 1,10.")] = "1,10",
+    seconds: Annotated[float, typer.Option(min=1, max=3600, help="How long each run lasts.")] = 20.0,
+    json: Annotated[Path | None, typer.Option(help="A file for the figures as JSON.")] = None,
+    port: Port = None,
+) -> None:
+    """Measure the local stack as listeners hear it."""
+    from timbrelay.commands.bench import Plan, run
+    from timbrelay.stack.local import Options
+
+    plan = Plan.parse(users, seconds, json, Options(port))
+    run(context.obj.environment, context.obj.interruption, plan)
+
+
+@app.command()
+def doctor(context: typer.Context) -> None:
+    """Find out what is wrong on this machine."""
+    from timbrelay.commands.doctor import run
+
+    run(context.obj.environment, context.obj.interruption)
+
+
+@app.command()
+def migrate(context: typer.Context) -> None:
+    """Bring the database to this release's revision."""
+    from timbrelay.commands.operator import run_migrate
+
+    run_migrate(context.obj.environment)
+
+
+@keys_app.command("create")
+def create_key(
+    context: typer.Context,
+    tenant: Annotated[str, typer.Option(help="The tenant's name; made if there is none.")],
+) -> None:
+    """Make a key for a tenant and print it, this once."""
+    from timbrelay.commands.operator import run_create
+
+    run_create(context.obj.environment, context.obj.interruption, tenant)
+
+
+@keys_app.command("revoke")
+def revoke_key(
+    context: typer.Context, key_id: Annotated[str, typer.Argument(help="As `keys create` printed it.")]
+) -> None:
+    """Revoke a key."""
+    from timbrelay.commands.operator import run_revoke
+
+    run_revoke(context.obj.environment, context.obj.interruption, key_id)
+
+
+def main() -> None:
+    """Runs the command line and exits: 0 fine, 1 failed, 2 wrong usage, 130 interrupted."""
+    status = invoke(sys.argv[1:])
+    # Everything is closed: spare the interpreter its last look at every object, which can take half a second.
+    gc.freeze()
+    sys.exit(status)
+
+
+def invoke(arguments: list[str]) -> int:
+    """Runs one command and gives its exit code; faults become one sentence on standard error."""
+    interruption = Interruption()
+    interruption.install()
+    context = _Context(Environment.read(), interruption)
+    try:
+        app(arguments, prog_name="timbrelay", obj=context)
+    except SystemExit as end:
+        if end.code == EXIT_INTERRUPTED:
+            complain("Interrupted.")
+        return end.code if isinstance(end.code, int) else EXIT_FAILED
+    except OpsError as error:
+        complain(str(error))
+        return error.exit_code
+    return 0

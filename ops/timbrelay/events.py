@@ -1,0 +1,156 @@
+"""The native protocol as values: what a relay sends, read from its messages. No input or output here.
+
+`docs/protocol.md` is the specification.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from timbrelay.errors import OpsError
+
+PROTOCOL = 1
+BYTES_PER_SAMPLE = 2
+_HEADER = struct.Struct(">BBHIII")
+_LAST = 0x01
+
+
+class ProtocolFault(OpsError):
+    """Raised when the relay sends what this client does not understand."""
+
+
+class RelayError(OpsError):
+    """Raised when the relay refuses or ends something. `code` is the wire code of `docs/protocol.md`."""
+
+    def __init__(self, code: str, message: str, field: str | None = None, retryable: bool = False) -> None:
+        super().__init__(f"{message} ({code}{f', field {field}' if field else ''})")
+        self.code = code
+        self.message = message
+        self.field = field
+        self.retryable = retryable
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The first message of a connection."""
+
+    sample_rate: int
+    chunk_samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A context has begun; `number` names it in binary frames."""
+
+    context: str
+    number: int
+    voice: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence went to the workers; `start` and `end` are its span in the context's text."""
+
+    context: str
+    sentence: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Mono PCM, signed 16 bit, little-endian; `context` is the number from `Opened`."""
+
+    context: int
+    sentence: int
+    number: int
+    last: bool
+    pcm: bytes
+
+    @property
+    def samples(self) -> int:
+        return len(self.pcm) // BYTES_PER_SAMPLE
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceEnd:
+    """The last chunk of a sentence was sent; times in milliseconds since the sentence was complete."""
+
+    context: str
+    sentence: int
+    chunks: int
+    samples: int
+    first_audio_ms: float
+    total_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """All of the context is spoken."""
+
+    context: str
+    sentences: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The answer to a cancel."""
+
+    context: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An error; it has ended its context, if it has one."""
+
+    context: str | None
+    error: RelayError
+
+
+Event = Hello | Opened | Sentence | SentenceEnd | Done | Cancelled | Failed
+
+_KINDS: dict[str, type[Hello | Opened | Sentence | SentenceEnd | Done | Cancelled]] = {
+    "hello": Hello,
+    "opened": Opened,
+    "sentence": Sentence,
+    "sentence_end": SentenceEnd,
+    "done": Done,
+    "cancelled": Cancelled,
+}
+
+
+def parse_message(text: str) -> Event:
+    """Reads a text message; fields that this version does not know are passed over. Raises ProtocolFault."""
+    try:
+        message: dict[str, Any] = json.loads(text)
+        if message["type"] == "error":
+            return Failed(message.get("context"), parse_error(message))
+        kind = _KINDS[message["type"]]
+        return kind(**{name: message[name] for name in kind.__slots__})
+    except (ValueError, KeyError, TypeError) as error:
+        raise ProtocolFault(f"The relay sent a message that this client does not know: {error!r}.") from error
+
+
+def parse_error(fields: dict[str, Any]) -> RelayError:
+    """Reads the fields of an error, the same over HTTP and the WebSocket."""
+    return RelayError(
+        str(fields.get("code", "internal")),
+        str(fields.get("message", "The relay gave no reason.")),
+        fields.get("field"),
+        bool(fields.get("retryable", False)),
+    )
+
+
+def parse_frame(frame: bytes) -> Chunk:
+    """Reads a binary frame. Raises ProtocolFault."""
+    if len(frame) < _HEADER.size or (len(frame) - _HEADER.size) % BYTES_PER_SAMPLE:
+        raise ProtocolFault(f"The relay sent a frame of {len(frame)} bytes, which holds no whole samples.")
+    version, flags, _, context, sentence, number = _HEADER.unpack_from(frame)
+    if version != PROTOCOL:
+        raise ProtocolFault(f"The relay sent a frame of version {version}; this client reads version {PROTOCOL}.")
+    return Chunk(context, sentence, number, bool(flags & _LAST), frame[_HEADER.size :])

@@ -1,0 +1,172 @@
+"""The way in: what `dev` decides before it hands over."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PIN = re.compile(r"^([A-Za-z0-9_.\-]+)==(\S+)", re.MULTILINE)
+
+
+@pytest.fixture
+def dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script as a module, on a checkout of its own."""
+    loader = SourceFileLoader("dev", str(ROOT / "dev"))
+    spec = importlib.util.spec_from_loader("dev", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    venv = tmp_path / ".venv"
+    for name, value in {"ROOT": tmp_path, "VENV": venv, "PYTHON": venv / "bin" / "python"}.items():
+        monkeypatch.setattr(module, name, value)
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / "requirements").mkdir()
+    for lock in ("run", "test"):
+        (tmp_path / "requirements" / f"{lock}.lock").write_text(f"# {lock}\na==1\n")
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    return module
+
+
+@pytest.mark.parametrize("version", [(3, 11), (3, 12), (3, 14), (4, 0)])
+def test_a_new_enough_python_is_taken(dev: ModuleType, version: tuple[int, int]) -> None:
+    """Python 3.11 and whatever is newer will do."""
+    dev.check_version(*version)
+
+
+@pytest.mark.parametrize("version", [(3, 10), (3, 9), (2, 7)])
+def test_an_old_python_gets_a_sentence(dev: ModuleType, version: tuple[int, int]) -> None:
+    """An older Python is refused by name, with an example of what to do."""
+    with pytest.raises(dev.Refusal, match=rf"3\.11 or newer and this one is {version[0]}\.{version[1]}: run it with"):
+        dev.check_version(*version)
+
+
+def test_the_script_can_be_read_by_an_old_python() -> None:
+    """An old Python must get as far as the sentence that refuses it."""
+    compile((ROOT / "dev").read_text(), "dev", "exec")
+    import ast
+
+    ast.parse((ROOT / "dev").read_text(), feature_version=(3, 7))
+
+
+def test_a_stamp_means_installed(dev: ModuleType) -> None:
+    """An environment counts as installed only while its stamp is that of the lock as it is now."""
+    assert not dev.is_installed("run")
+    dev.stamp_path("run").write_text(dev.expected_stamp("run"))
+    assert dev.is_installed("run")
+    assert not dev.is_installed("test")
+    dev.lock_path("run").write_text("a==2\n")
+    assert not dev.is_installed("run")
+
+
+def test_what_tests_need_is_enough_for_running(dev: ModuleType) -> None:
+    """An environment for the tests serves the product as well."""
+    dev.stamp_path("test").write_text(dev.expected_stamp("test"))
+    assert dev.is_installed("test")
+    assert dev.is_installed("run")
+
+
+def test_another_description_place_or_python_is_another_stamp(dev: ModuleType) -> None:
+    """A change of the lock, the project's description, the Python or the place asks for a new installation."""
+    base = (b"lock", b"project", "/usr/bin/python3.11", "/checkout")
+    changed = [(*base[:index], value, *base[index + 1 :]) for index, value in enumerate((b"l", b"p", "/py", "/other"))]
+    stamps = {dev.make_stamp(*arguments) for arguments in (base, *changed)}
+    assert len(stamps) == 5
+    assert dev.make_stamp(*base) in stamps
+
+
+def test_the_lock_of_the_tests_contains_that_of_the_product() -> None:
+    """Whatever the product runs with is what the tests run with."""
+    run, test = (dict(PIN.findall((ROOT / "requirements" / f"{name}.lock").read_text())) for name in ("run", "test"))
+    assert run
+    assert run.items() <= test.items()
+
+
+def test_packages_are_counted(dev: ModuleType) -> None:
+    """Hashes and comments of a lock are no packages."""
+    assert dev.count_packages("# a==0\na==1 \\\n    --hash=sha256:0==\nb==2 ; python_version < '3.12' \\\n") == 2
+
+
+def test_progress_is_told_from_pips_words(dev: ModuleType) -> None:
+    """What pip has written says how far it is."""
+    assert dev.describe("Collecting a==1\nCollecting b==2\n") == "2 packages found"
+    assert dev.describe("Collecting a==1\nInstalling collected packages: a\n") == "unpacking"
+
+
+def test_an_environment_that_was_made_elsewhere_is_not_sound(dev: ModuleType) -> None:
+    """An environment that was moved, or whose making was interrupted, is made anew."""
+    assert not dev.is_sound()
+    (dev.VENV / "bin" / "pip").write_text("#!/elsewhere/.venv/bin/python\n")
+    assert not dev.is_sound()
+
+
+def test_a_missing_ensurepip_names_the_package(dev: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Debian has left `ensurepip` out, the package that brings it is named."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ensurepip" else object())
+    with pytest.raises(dev.Refusal, match=r"sudo apt install python3\.\d+-venv"):
+        dev.check_machine()
+
+
+def test_a_users_settings_of_pip_stay_outside(dev: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings that would install elsewhere do not reach pip; those of the network do."""
+    monkeypatch.setenv("PIP_USER", "1")
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
+    environment = dev.clean_environment()
+    assert "PIP_USER" not in environment
+    assert "PYTHONPATH" not in environment
+    assert environment["PIP_INDEX_URL"] == "https://mirror.example/simple"
+
+
+def test_a_stage_that_fails_is_named_and_the_last(dev: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checks stop at the first stage that fails, and its name is in the error."""
+    stages = {"first": ("-c", "pass"), "second": ("-c", "raise SystemExit(3)"), "third": ("-c", "open('third', 'w')")}
+    monkeypatch.setattr(dev, "STAGES", stages)
+    with pytest.raises(dev.Refusal, match=r"The stage `second` failed \(exit code 3\)"):
+        dev.run_checks([])
+    assert not (dev.ROOT / "third").exists()
+
+
+def test_quiet_programs_are_heard_when_they_fail(dev: ModuleType, capfd: pytest.CaptureFixture[str]) -> None:
+    """Output that was kept back is shown when the program fails."""
+    with pytest.raises(dev.Refusal, match=r"No luck \(exit code 4\)"):
+        dev.run_quietly([sys.executable, "-c", "print('the reason'); raise SystemExit(4)"], "No luck")
+    assert "the reason" in capfd.readouterr().err
+
+
+def test_without_a_word_it_says_what_it_can_do() -> None:
+    """`./dev` alone lists the commands, and needs no environment for it."""
+    result = subprocess.run([sys.executable, ROOT / "dev"], capture_output=True, text=True, timeout=30)
+    assert result.returncode == 0
+    for word in ("demo", "test", "up", "enroll", "say", "bench", "doctor"):
+        assert f"./dev {word}" in result.stdout
+
+
+def test_an_interruption_ends_what_it_runs(dev: ModuleType, tmp_path: Path) -> None:
+    """A signal ends the program that is being run, and the exit code says that it was interrupted."""
+    (tmp_path / "dev").write_text((ROOT / "dev").read_text())
+    child = "import os, time; open('pid', 'w').write(str(os.getpid())); os.rename('pid', 'up'); time.sleep(60)"
+    script = (
+        "import runpy, sys; dev = runpy.run_path('dev'); dev['handle_signals'](dev['interrupt']);"
+        f"dev['run']([sys.executable, '-c', {child!r}], 'x')"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+        end = time.monotonic() + 20
+        while not (tmp_path / "up").exists():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+    assert process.returncode != 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "up").read_text()), 0)
