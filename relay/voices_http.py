@@ -109,7 +109,7 @@ class VoicesApi:
         while True:
             voice = await self._find(request, tenant)
             left = deadline - asyncio.get_running_loop().time()
-            if voice.state is not VoiceState.PENDING or left <= 0:
+            if voice.state is not VoiceState.PENDING or left <= 0 or await request.is_disconnected():
                 return JSONResponse(_as_dict(voice))
             await asyncio.sleep(min(poll_s, left))
             poll_s = min(poll_s * 1.5, _LAST_POLL_S)

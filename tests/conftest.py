@@ -26,6 +26,10 @@ import redis
 from psycopg import sql
 from pydantic import SecretStr
 from sqlalchemy import make_url
+
+from storage.database import Database
+from storage.settings import Settings
+from storage.tenants import create_key, ensure_tenant
 from timbrelay.environment import Environment
 from timbrelay.stack.folder import DataFolder
 from timbrelay.stack.local import is_ready, wait_ready
@@ -34,10 +38,6 @@ from timbrelay.stack.schema import ensure_schema, find_migrations
 from timbrelay.stack.servers import Servers, run_servers
 from timbrelay.stack.services import Ports, Services, worker_name
 from timbrelay.stack.supervisor import Supervisor, Tier
-
-from storage.database import Database
-from storage.settings import Settings
-from storage.tenants import create_key, ensure_tenant
 
 DEADLINE_S = 30.0
 _OURS = ("TIMBRELAY_", "DATABASE_", "REDIS_URL")

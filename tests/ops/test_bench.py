@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from timbrelay.commands.bench import MAX_USERS, Plan, Result, describe_machine, print_table, write_figures
 from timbrelay.errors import OpsError, UsageFault
 from timbrelay.events import RelayError

@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.http11 import Request, Response
+
 from timbrelay.client import Cancelled, Chunk, Client, ConnectionLost, Done, RelayError, RelayUnreachable
 from timbrelay.errors import OpsError
 from timbrelay.events import ProtocolFault
-from websockets.asyncio.server import ServerConnection, serve
-from websockets.http11 import Request, Response
 
 HELLO = {"type": "hello", "protocol": 1, "sample_rate": 24000, "chunk_samples": 1920}
 Script = Callable[[ServerConnection], Awaitable[None]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from timbrelay.commands.doctor import Check, check_folder, check_python, check_space, examine
 from timbrelay.errors import OpsError
-
 from worker.errors import BundleError
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from timbrelay import enrolment
 from timbrelay.enrolment import default_reference, fingerprint, read_recording, require_consent
 from timbrelay.environment import Environment

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+
 from timbrelay.interruption import Interruption
 from timbrelay.watching import run_watched
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from timbrelay.environment import Environment
 from timbrelay.errors import OpsError
 from timbrelay.player import play

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from timbrelay.errors import FolderError
 from timbrelay.stack.folder import DataFolder, StackNote, write_private
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
+
 from timbrelay.errors import PortInUse
 from timbrelay.stack.ports import DEFAULT_PORT, choose_port, free_ports, is_free
 from timbrelay.stack.services import Ports

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.conftest import wait_until
 from timbrelay.errors import ServiceDied
 from timbrelay.stack.process import Command, Process, choose_identity, run_to_end
 from timbrelay.stack.shim import EXIT_NOT_EXECUTABLE
 from timbrelay.stack.supervisor import MAX_RESTARTS, RestartBudget, Supervisor, Tier
-
-from tests.conftest import wait_until
 
 DEADLINE_S = 20.0
 STUBBORN = "trap '' TERM; echo up; while :; do sleep 0.05; done"

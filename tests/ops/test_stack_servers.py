@@ -16,6 +16,8 @@ from pathlib import Path
 import psycopg
 import pytest
 import redis
+
+from tests.conftest import wait_until
 from timbrelay.environment import Environment
 from timbrelay.errors import FolderError, ServerError
 from timbrelay.stack.binaries import find_postgres, find_valkey, wheel_postgres, wheel_valkey
@@ -26,8 +28,6 @@ from timbrelay.stack.schema import ensure_schema, find_migrations
 from timbrelay.stack.servers import Servers, run_servers
 from timbrelay.stack.shim import NOBODY
 from timbrelay.stack.supervisor import Supervisor
-
-from tests.conftest import wait_until
 
 NO_SERVERS_PATH = "/usr/bin:/bin"
 RUN = """

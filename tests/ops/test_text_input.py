@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from timbrelay.errors import UsageFault
 from timbrelay.text_input import PIECE_CHARACTERS, check_text, read_pieces
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from timbrelay.stack.folder import DataFolder, StackNote
-from timbrelay.stack.local import is_ready
 
 from tests.conftest import wait_until
+from timbrelay.stack.folder import DataFolder, StackNote
+from timbrelay.stack.local import is_ready
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "samples" / "reference-high.wav"

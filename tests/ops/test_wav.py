@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from timbrelay.errors import OpsError
 from timbrelay.wav import WavWriter, check_writable, make_header
 

@@ -13,7 +13,7 @@ from storage.consents import Consent, grant_consent, load_consent
 from storage.database import Database
 from storage.errors import DecryptionError, IllegalTransition, SchemaMismatch, ServerUnavailable, UnsafeRole
 from storage.keyring import RootKey
-from storage.schema import check_revision, expected_revision
+from storage.schema import REVISION, check_revision
 from storage.settings import Settings
 from storage.tables import VoiceState
 from storage.tenants import create_key, find_tenant, revoke_key
@@ -273,7 +273,7 @@ async def test_an_old_schema_is_refused_with_the_fix(database: Database, owner: 
         await connection.execute(text("UPDATE alembic_version SET version_num = '0000'"))
     with pytest.raises(SchemaMismatch, match="timbrelay migrate") as caught:
         await check_revision(database)
-    assert (caught.value.found, caught.value.expected) == ("0000", expected_revision())
+    assert (caught.value.found, caught.value.expected) == ("0000", REVISION)
 
 
 async def test_a_database_that_is_not_there_is_named() -> None:

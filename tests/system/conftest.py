@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from timbrelay.client import Chunk, Client, Context
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from timbrelay.commands.demo import PARAGRAPH
 
 from tests.conftest import wait_until
 from tests.ops.test_up import processes_of, variables
 from tests.system.conftest import SAMPLES
 from tests.system.test_speech import loudness
+from timbrelay.commands.demo import PARAGRAPH
 
 DEADLINE_S = 90.0
 MOST_ERRORS = 0.15

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import redis
-from timbrelay.client import Chunk, ConnectionLost
 
 from storage.redis import CONSUMER_GROUP, JOBS
 from tests.conftest import wait_until
 from tests.system.conftest import LONG_SENTENCE, MakeSpeaker, hear
+from timbrelay.client import Chunk, ConnectionLost
 
 TEXT = f"{LONG_SENTENCE}. Afterwards something short."
 

@@ -11,13 +11,13 @@ from typing import Any
 import httpx2
 import numpy as np
 import pytest
-from timbrelay.client import Chunk, RelayError, Sentence
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from storage.voices import VoiceState
 from tests.conftest import wait_until
 from tests.system.conftest import LONG_SENTENCE, SAMPLES, MakeSpeaker, hear
+from timbrelay.client import Chunk, RelayError, Sentence
 
 TEXT = "The quick brown fox is here. It jumps over the lazy dog. And then it goes home."
 

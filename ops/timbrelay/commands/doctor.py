@@ -143,14 +143,14 @@ async def _ping(servers: Servers) -> None:
 
 async def _check_schema(servers: Servers, environment: Environment) -> str:
     from storage.database import Database
-    from storage.schema import check_revision, expected_revision
+    from storage.schema import REVISION, check_revision
 
     database = Database(servers.database_owner_url, environment.service_role, pool_size=1)
     try:
         await check_revision(database)
     finally:
         await database.close()
-    return f"revision {expected_revision()}"
+    return f"revision {REVISION}"
 
 
 async def _check_role(servers: Servers, environment: Environment) -> str:
