@@ -14,7 +14,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,12 @@ from psycopg import sql
 from pydantic import SecretStr
 from sqlalchemy import make_url
 
+from storage.consents import Consent, grant_consent
 from storage.database import Database
+from storage.keyring import RootKey
 from storage.settings import Settings
 from storage.tenants import create_key, ensure_tenant
+from storage.voices import complete_enrolment, create_voice
 from timbrelay.environment import Environment
 from timbrelay.stack.folder import DataFolder
 from timbrelay.stack.local import is_ready, wait_ready
@@ -112,8 +115,12 @@ class Tenant:
     key: str
 
 
+MakeTenant = Callable[[str], Awaitable[Tenant]]
+MakeVoice = Callable[..., Awaitable[UUID]]
+
+
 @pytest.fixture
-def make_tenant(settings: Settings) -> Callable[[str], Awaitable[Tenant]]:
+def make_tenant(settings: Settings) -> MakeTenant:
     """`await make_tenant("acme")` in the database of `settings`."""
 
     async def make(name: str) -> Tenant:
@@ -124,6 +131,37 @@ def make_tenant(settings: Settings) -> Callable[[str], Awaitable[Tenant]]:
         finally:
             await owner.close()
         return Tenant(tenant, key_id, key)
+
+    return make
+
+
+@pytest.fixture
+async def database(settings: Settings) -> AsyncIterator[Database]:
+    """The database of `settings`, as the services see it."""
+    opened = Database.for_service(settings)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def root(settings: Settings) -> RootKey:
+    """The root key of `settings`."""
+    return RootKey.from_settings(settings)
+
+
+@pytest.fixture
+def make_voice(database: Database, root: RootKey) -> MakeVoice:
+    """`await make_voice(tenant)`: a pending voice; with `embedding=` a ready one, without the work of an enrolment."""
+
+    async def make(tenant: UUID, *, upload: bytes = b"upload", embedding: bytes = b"") -> UUID:
+        consent, _ = await grant_consent(database, root, tenant, Consent("A. Person", "I agree."))
+        voice = await create_voice(database, root, tenant, name="demo", consent=consent, upload=upload)
+        assert voice is not None
+        if embedding:
+            await complete_enrolment(
+                database, root, tenant, voice.id, 1, recording=b"recording", embedding=embedding, duration_s=6.0
+            )
+        return voice.id
 
     return make
 

@@ -8,7 +8,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 from uuid import uuid4
 
@@ -17,14 +17,9 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from storage.consents import Consent, grant_consent
-from storage.database import Database
-from storage.keyring import RootKey
 from storage.settings import Settings
-from storage.voices import complete_enrolment, create_voice
-from tests.conftest import wait_until
+from tests.conftest import MakeTenant, MakeVoice, wait_until
 
-MakeTenant = Callable[[str], Awaitable[Any]]
 StartStack = Callable[..., Any]
 STATEMENT = {"subject": "A. Person", "statement": "I agree that my voice is cloned."}
 
@@ -47,8 +42,7 @@ def _listens(url: str) -> bool:
 
 @pytest.fixture
 async def key(make_tenant: MakeTenant) -> str:
-    made: str = (await make_tenant("acme")).key
-    return made
+    return (await make_tenant("acme")).key
 
 
 @pytest.fixture
@@ -58,16 +52,9 @@ async def http(stack: Any, key: str) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 @pytest.fixture
-async def voice(settings: Settings, make_tenant: MakeTenant) -> str:
-    """A ready voice of the tenant, made without the enrolment that needs a worker."""
-    root, database = RootKey.from_settings(settings), Database.for_service(settings)
-    tenant = (await make_tenant("acme")).id
-    consent, _ = await grant_consent(database, root, tenant, Consent("A. Person", "I agree."))
-    made = await create_voice(database, root, tenant, name="demo", consent=consent, upload=b"upload")
-    assert made is not None
-    await complete_enrolment(database, root, tenant, made.id, 1, recording=b"r", embedding=bytes(1024), duration_s=6.0)
-    await database.close()
-    return str(made.id)
+async def voice(make_tenant: MakeTenant, make_voice: MakeVoice) -> str:
+    """A ready voice of the tenant."""
+    return str(await make_voice((await make_tenant("acme")).id, embedding=bytes(1024)))
 
 
 async def _open(stack: Any, key: str) -> ClientConnection:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator
 from uuid import UUID, uuid4
 
 import pytest
@@ -27,19 +26,12 @@ from storage.voices import (
     load_embedding,
     load_upload,
 )
+from tests.conftest import MakeTenant, MakeVoice
 
-MakeTenant = Callable[[str], Awaitable[Any]]
 UPLOAD = b"RIFF" + bytes(range(256)) * 8
 EMBEDDING = bytes(range(256)) * 4
 RECORDING = b"fLaC" + bytes(range(255, -1, -1)) * 8
 TENANT_TABLES = ("data_keys", "consents", "voices", "voice_versions")
-
-
-@pytest.fixture
-async def database(settings: Settings) -> AsyncIterator[Database]:
-    opened = Database.for_service(settings)
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture
@@ -50,21 +42,8 @@ async def owner(settings: Settings) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-def root(settings: Settings) -> RootKey:
-    return RootKey.from_settings(settings)
-
-
-@pytest.fixture
 async def tenant(make_tenant: MakeTenant) -> UUID:
-    made: UUID = (await make_tenant("acme")).id
-    return made
-
-
-async def _enrol(database: Database, root: RootKey, tenant: UUID) -> UUID:
-    consent, _ = await grant_consent(database, root, tenant, Consent("A. Person", "I agree."))
-    voice = await create_voice(database, root, tenant, name="demo", consent=consent, upload=UPLOAD)
-    assert voice is not None
-    return voice.id
+    return (await make_tenant("acme")).id
 
 
 async def _complete(database: Database, root: RootKey, tenant: UUID, voice: UUID) -> None:
@@ -110,18 +89,20 @@ async def test_every_table_with_a_tenant_has_a_policy(owner: Database) -> None:
 
 
 @pytest.mark.parametrize("table", [*TENANT_TABLES, "tenants", "api_keys"])
-async def test_without_a_tenant_no_row_is_visible(database: Database, root: RootKey, tenant: UUID, table: str) -> None:
+async def test_without_a_tenant_no_row_is_visible(
+    database: Database, root: RootKey, tenant: UUID, table: str, make_voice: MakeVoice
+) -> None:
     """A transaction that forgot its tenant sees nothing rather than everything."""
-    await _enrol(database, root, tenant)
+    await make_voice(tenant, upload=UPLOAD)
     async with database.transaction() as connection:
         assert (await connection.execute(text(f"SELECT count(*) FROM {table}"))).scalar() == 0  # noqa: S608
 
 
 async def test_another_tenants_voice_does_not_exist(
-    database: Database, root: RootKey, tenant: UUID, make_tenant: MakeTenant
+    database: Database, root: RootKey, tenant: UUID, make_tenant: MakeTenant, make_voice: MakeVoice
 ) -> None:
     """It cannot be found, listed, loaded or deleted, and its consent cannot be used."""
-    voice = await _enrol(database, root, tenant)
+    voice = await make_voice(tenant, upload=UPLOAD)
     await _complete(database, root, tenant, voice)
     other = (await make_tenant("other")).id
     assert await find_voice(database, other, voice) is None
@@ -145,10 +126,10 @@ async def test_a_row_cannot_be_written_for_another_tenant(
 
 
 async def test_an_enrolled_voice_gives_its_embedding_and_keeps_no_upload(
-    database: Database, root: RootKey, tenant: UUID
+    database: Database, root: RootKey, tenant: UUID, make_voice: MakeVoice
 ) -> None:
     """Completing an enrolment replaces the upload, and the voice is ready."""
-    voice = await _enrol(database, root, tenant)
+    voice = await make_voice(tenant, upload=UPLOAD)
     assert await load_upload(database, root, tenant, voice, 1) == UPLOAD
     await _complete(database, root, tenant, voice)
     assert await load_upload(database, root, tenant, voice, 1) is None
@@ -159,10 +140,10 @@ async def test_an_enrolled_voice_gives_its_embedding_and_keeps_no_upload(
 
 
 async def test_no_table_holds_voice_data_in_the_clear(
-    database: Database, owner: Database, root: RootKey, tenant: UUID
+    database: Database, owner: Database, root: RootKey, tenant: UUID, make_voice: MakeVoice
 ) -> None:
     """Neither upload, recording, embedding nor consent is found in any row, in any encoding of Postgres'."""
-    first, second = await _enrol(database, root, tenant), await _enrol(database, root, tenant)
+    first, second = await make_voice(tenant, upload=UPLOAD), await make_voice(tenant, upload=UPLOAD)
     await _complete(database, root, tenant, first)
     assert second != first
     dump = ""
@@ -176,10 +157,10 @@ async def test_no_table_holds_voice_data_in_the_clear(
 
 
 async def test_deleting_a_voice_destroys_its_key_and_what_it_sealed(
-    database: Database, owner: Database, root: RootKey, tenant: UUID
+    database: Database, owner: Database, root: RootKey, tenant: UUID, make_voice: MakeVoice
 ) -> None:
     """After a deletion there is no data key, no version, no name, and no way to use the voice."""
-    voice = await _enrol(database, root, tenant)
+    voice = await make_voice(tenant, upload=UPLOAD)
     await _complete(database, root, tenant, voice)
     assert await delete_voice(database, tenant, voice) is True
     assert await delete_voice(database, tenant, voice) is False
@@ -195,10 +176,10 @@ async def test_deleting_a_voice_destroys_its_key_and_what_it_sealed(
 
 
 async def test_a_failed_enrolment_says_why_and_keeps_no_recording(
-    database: Database, root: RootKey, tenant: UUID
+    database: Database, root: RootKey, tenant: UUID, make_voice: MakeVoice
 ) -> None:
     """The reason stays, the recording goes."""
-    voice = await _enrol(database, root, tenant)
+    voice = await make_voice(tenant, upload=UPLOAD)
     await fail_enrolment(database, tenant, voice, code="recording_silent", message="it is silent")
     found = await find_voice(database, tenant, voice)
     assert found is not None
@@ -207,10 +188,10 @@ async def test_a_failed_enrolment_says_why_and_keeps_no_recording(
 
 
 async def test_a_voice_that_was_deleted_meanwhile_is_not_completed(
-    database: Database, root: RootKey, tenant: UUID
+    database: Database, root: RootKey, tenant: UUID, make_voice: MakeVoice
 ) -> None:
     """An enrolment that finishes after the deletion brings nothing back."""
-    voice = await _enrol(database, root, tenant)
+    voice = await make_voice(tenant, upload=UPLOAD)
     await delete_voice(database, tenant, voice)
     with pytest.raises(IllegalTransition):
         await _complete(database, root, tenant, voice)
@@ -218,10 +199,10 @@ async def test_a_voice_that_was_deleted_meanwhile_is_not_completed(
 
 
 async def test_an_embedding_that_was_moved_to_another_voice_does_not_open(
-    database: Database, owner: Database, root: RootKey, tenant: UUID
+    database: Database, owner: Database, root: RootKey, tenant: UUID, make_voice: MakeVoice
 ) -> None:
     """Somebody with the database, but not the keys, cannot make one voice speak as another."""
-    first, second = await _enrol(database, root, tenant), await _enrol(database, root, tenant)
+    first, second = await make_voice(tenant, upload=UPLOAD), await make_voice(tenant, upload=UPLOAD)
     await _complete(database, root, tenant, first)
     await _complete(database, root, tenant, second)
     swap = text(
