@@ -81,7 +81,7 @@ def test_a_frame_is_its_header_and_its_samples() -> None:
 async def test_the_outbox_gives_back_in_order_and_forgets_what_is_dropped() -> None:
     """Dropping a context takes its frames and leaves everything else where it was."""
     outbox = Outbox()
-    items = [Play(1, b"a"), Play(2, b"b"), Say({"n": 1}), Play(1, b"c"), Play(2, b"d")]
+    items: list[Say | Play] = [Play(1, b"a"), Play(2, b"b"), Say({"n": 1}), Play(1, b"c"), Play(2, b"d")]
     for item in items:
         outbox.put(item)
     outbox.drop(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -91,7 +92,8 @@ async def test_a_job_that_kills_its_workers_goes_to_the_dead_letter_without_its_
     for attempt in range(1, MAX_DELIVERIES):
         assert await jobs.claim(f"w{attempt}", 0, 5)
     assert await jobs.claim("last", 0, 5) == []
-    ((_, buried),) = await redis.xrange(DEAD_LETTER)
+    rows: Any = await redis.xrange(DEAD_LETTER)
+    ((_, buried),) = rows
     assert b"context" in buried
     assert b"secret words" not in b"".join(buried.values())
     (failure,) = await _read(reader)

@@ -14,7 +14,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from storage.voices import VoiceState
+from storage.tables import VoiceState
 from tests.conftest import wait_until
 from tests.system.conftest import LONG_SENTENCE, SAMPLES, MakeSpeaker, hear
 from timbrelay.client import Chunk, RelayError, Sentence
@@ -83,8 +83,8 @@ async def test_after_cancelled_no_frame_follows_and_the_voice_speaks_on(
     async with connect(stack.relay_url.replace("http", "ws") + "/v1/stream", additional_headers=headers) as socket:
         for number in range(20):
             context = {"context": f"c{number}"}
-            for message in ({"type": "open", "voice": speaker.voice}, {"type": "text", "text": LONG_SENTENCE + ". "}):
-                await socket.send(json.dumps({**message, **context}))
+            for asked in ({"type": "open", "voice": speaker.voice}, {"type": "text", "text": LONG_SENTENCE + ". "}):
+                await socket.send(json.dumps({**asked, **context}))
             while not isinstance(await socket.recv(), bytes):
                 pass
             await socket.send(json.dumps({"type": "cancel", **context}))

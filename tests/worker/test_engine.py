@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
@@ -36,7 +37,7 @@ async def test_the_most_urgent_piece_goes_first() -> None:
         first = asyncio.create_task(engine.run(0, block))
         await asyncio.to_thread(started.wait, 10)
         pieces = [(300, "late"), (100, "soon"), (200, "a"), (200, "b")]
-        rest = [asyncio.create_task(engine.run(deadline, lambda n=name: done.append(n))) for deadline, name in pieces]
+        rest = [asyncio.create_task(engine.run(deadline, partial(done.append, name))) for deadline, name in pieces]
         await asyncio.sleep(0)
         release.set()
         await asyncio.gather(first, *rest)

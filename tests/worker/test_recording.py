@@ -53,7 +53,7 @@ def voice(seconds: float, rate: int = RATE, level: float = 0.3) -> Wave:
     swell = 0.6 + 0.4 * np.sin(8 * np.pi * np.arange(len(pulses)) / rate)
     wave = np.convolve(pulses, ring)[: len(pulses)] * swell
     wave += np.abs(wave).max() * 1e-3 * np.random.default_rng(7).standard_normal(len(wave))
-    return (wave / np.abs(wave).max() * level).astype(np.float32)
+    return np.asarray(wave / np.abs(wave).max() * level, np.float32)
 
 
 def silence(seconds: float) -> Wave:
