@@ -78,7 +78,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class SentenceEnd:
-    """The last chunk of a sentence was sent; times in milliseconds since the sentence was complete."""
+    """The last chunk of a sentence was sent; times in milliseconds since it went to the workers."""
 
     context: str
     sentence: int

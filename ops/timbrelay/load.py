@@ -41,7 +41,7 @@ class Tally:
     silence_s: float = 0.0
     audio_s: float = 0.0
     synthesis_s: float = 0.0
-    """The sum of what the sentences took, each from being complete to its last chunk."""
+    """The sum of what the sentences took, each from its hand-over to the workers to its last chunk."""
 
     errors: dict[str, int] = field(default_factory=dict)
 

@@ -71,13 +71,13 @@ class Recorder:
 
     def _describe(self, end: SentenceEnd, text: str) -> str:
         audio_s = end.samples / self._writer.sample_rate
-        speed = audio_s * 1000 / max(end.total_ms, 1.0)
+        factor = end.total_ms / 1000 / audio_s if audio_s else 0.0
         shown = " ".join(text.split())
         if len(shown) > _SHOWN_CHARACTERS:
             shown = shown[: _SHOWN_CHARACTERS - 1] + "…"
         return (
             f"{end.sentence + 1:4d}  first audio {end.first_audio_ms / 1000:5.2f} s  length {audio_s:5.2f} s  "
-            f"{speed:4.1f} x real time  {shown}"
+            f"real-time factor {factor:4.2f}  {shown}"
         )
 
 

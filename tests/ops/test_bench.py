@@ -44,12 +44,12 @@ def test_a_percentile_covers_its_share(values: list[float], share: float) -> Non
 
 def test_figures_are_milliseconds_and_factors() -> None:
     """The result holds what was measured, in the units of its names."""
-    tally = Tally([0.1, 0.2, 0.3], underruns=2, silence_s=0.05, audio_s=9.0, synthesis_s=3.0)
+    tally = Tally([0.1, 0.2, 0.3], underruns=2, silence_s=0.05, audio_s=10.0, synthesis_s=2.5)
     tally.count_error(RelayError("overloaded", "come back later"))
     tally.count_error(TimeoutError())
     result = Result.of(10, 20.0, tally)
     assert (result.utterances, result.first_audio_p50_ms, result.first_audio_p95_ms) == (3, 200.0, 300.0)
-    assert (result.underruns, result.underrun_ms, result.real_time_factor) == (2, 50.0, 3.0)
+    assert (result.underruns, result.underrun_ms, result.real_time_factor) == (2, 50.0, 0.25)
     assert result.errors == {"overloaded": 1, "TimeoutError": 1}
 
 

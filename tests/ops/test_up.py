@@ -155,7 +155,7 @@ def test_the_demo_uses_the_running_stack(up: Up, tmp_path: Path) -> None:
         assert result.returncode == 0, result.stderr
         assert "Starting Postgres" not in result.stderr
         assert ("is enrolled already" in result.stdout) == bool(times)
-        assert "x real time" in result.stdout
+        assert "real-time factor" in result.stdout
     other_port = up.call("demo", "--port", "1", "--output", str(path))
     assert other_port.returncode == 2
     assert "A stack already runs at" in other_port.stderr

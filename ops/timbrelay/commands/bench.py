@@ -58,7 +58,7 @@ class Result:
     underruns: int
     underrun_ms: float
     real_time_factor: float
-    """Seconds of audio for each second that its sentences took."""
+    """What a second of audio took, from a sentence's hand-over to its last chunk."""
 
     errors: dict[str, int]
 
@@ -72,7 +72,7 @@ class Result:
             first_audio_p95_ms=round(percentile(tally.first_audio_s, 0.95) * 1000, 1),
             underruns=tally.underruns,
             underrun_ms=round(tally.silence_s * 1000, 1),
-            real_time_factor=round(tally.audio_s / tally.synthesis_s, 2) if tally.synthesis_s else 0.0,
+            real_time_factor=round(tally.synthesis_s / tally.audio_s, 3) if tally.audio_s else 0.0,
             errors=tally.errors,
         )
 
@@ -133,13 +133,13 @@ def describe_machine() -> str:
 def print_table(machine: str, results: list[Result]) -> None:
     """Prints the figures for people."""
     say(f"On {machine}:")
-    say("users  utterances  first audio p50     p95  underruns    silence  x real time  errors")
+    say("users  utterances  first audio p50     p95  underruns    silence  real-time factor  errors")
     for result in results:
         errors = ", ".join(f"{code} {count}" for code, count in sorted(result.errors.items())) or "none"
         say(
             f"{result.users:5d}  {result.utterances:10d}  {result.first_audio_p50_ms:12.0f} ms"
             f"  {result.first_audio_p95_ms:4.0f} ms  {result.underruns:9d}  {result.underrun_ms:6.0f} ms"
-            f"  {result.real_time_factor:11.1f}  {errors}"
+            f"  {result.real_time_factor:16.2f}  {errors}"
         )
 
 

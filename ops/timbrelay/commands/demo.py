@@ -86,6 +86,6 @@ def _summarise(spoken: Spoken, output: Path) -> str:
     pieces = "piece" if spoken.sentences == 1 else "pieces"
     return (
         f"{spoken.sentences} {pieces}, {spoken.audio_s:.1f} s of audio in {spoken.wall_s:.1f} s "
-        f"({spoken.audio_s / max(spoken.wall_s, 1e-3):.1f} x real time), the first sound after "
+        f"(real-time factor {spoken.wall_s / max(spoken.audio_s, 1e-3):.2f}), the first sound after "
         f"{spoken.first_audio_s:.2f} s: {output}"
     )
