@@ -26,7 +26,7 @@ from storage.jobs import JobStream
 from storage.keyring import RootKey
 from storage.logs import configure_logs
 from storage.presence import count_workers
-from storage.probes import listen, probe_app, serving
+from storage.probes import PartServer, listen, probe_app, serving
 from storage.redis import connect, ping
 from storage.schema import check_revision
 from storage.settings import Settings
@@ -89,7 +89,7 @@ async def _run(settings: Settings) -> None:
 
 
 async def _serve(app: Starlette, hub: Hub, settings: Settings) -> None:
-    server = uvicorn.Server(
+    server = PartServer(
         uvicorn.Config(
             app,
             host=settings.relay_host,
@@ -110,7 +110,7 @@ async def _serve(app: Starlette, hub: Hub, settings: Settings) -> None:
         loop.add_signal_handler(number, lambda: setattr(server, "should_exit", True))
     log.info("ready", relay=hub.relay, port=listener.getsockname()[1])
     carrying = asyncio.create_task(hub.run())
-    serving_ = asyncio.create_task(server._serve([listener]))
+    serving_ = asyncio.create_task(server.serve([listener]))
     done, _ = await asyncio.wait([carrying, serving_], return_when=asyncio.FIRST_COMPLETED)
     server.should_exit = True
     await serving_

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
@@ -43,11 +43,9 @@ def probe_app(checks: dict[str, Check]) -> Starlette:
 @asynccontextmanager
 async def serving(app: Starlette, host: str, port: int, setting: str) -> AsyncIterator[None]:
     """Serve an application beside the process's own work; raises PortInUse, which names the port's `setting`."""
-    server = uvicorn.Server(
-        uvicorn.Config(app, host=host, port=port, log_config=None, access_log=False, lifespan="off")
-    )
+    server = PartServer(uvicorn.Config(app, host=host, port=port, log_config=None, access_log=False, lifespan="off"))
     listener = listen(host, port, setting)
-    task = asyncio.create_task(server._serve([listener]))
+    task = asyncio.create_task(server.serve([listener]))
     try:
         yield
     finally:
@@ -55,6 +53,15 @@ async def serving(app: Starlette, host: str, port: int, setting: str) -> AsyncIt
         with suppress(TimeoutError):
             await asyncio.wait_for(task, _STOP_DEADLINE_S)
         listener.close()
+
+
+class PartServer(uvicorn.Server):
+    """A server that is one part of a process: signals are the process's own to act on."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take no signal."""
+        yield
 
 
 def listen(host: str, port: int, setting: str) -> socket.socket:

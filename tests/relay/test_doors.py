@@ -233,6 +233,15 @@ async def test_a_connection_where_nothing_is_said_is_closed(stack: Any, key: str
         assert await _close_code(connection) == 1008
 
 
+async def test_a_relay_that_stops_says_so_with_1012(stack: Any, key: str) -> None:
+    """Clients learn that the service restarts, and the process ends in order."""
+    async with await _open(stack, key) as connection:
+        stack.processes["relay"].ask_to_stop()
+        assert await _close_code(connection) == 1012
+    assert await asyncio.to_thread(stack.processes["relay"].wait, 10.0)
+    assert stack.processes["relay"].exit_code == 0
+
+
 async def test_a_taken_port_is_one_sentence(stack: Any, start_stack: StartStack, settings: Settings) -> None:
     """The second relay on a port ends with exit code 1 and no traceback."""
     with socket.socket() as taken:
