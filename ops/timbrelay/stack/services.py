@@ -70,6 +70,9 @@ class Services:
             "TIMBRELAY_RELAY_PORT": str(ports.relay),
             "TIMBRELAY_RELAY_METRICS_PORT": str(ports.relay_metrics),
             "PYTHONUNBUFFERED": "1",
+            # Threads of the numerical libraries would only fight over the cores with those of the model.
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
         }
         bundle = inherited.get("TIMBRELAY_BUNDLE") or str(environment.root / "bundles" / "base")
         return cls(environment.root, {**inherited, **given, "TIMBRELAY_BUNDLE": bundle}, ports)
