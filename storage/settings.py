@@ -54,7 +54,7 @@ class Settings(BaseSettings):
     worker_metrics_port: Port = 9465
     """The worker's port for `/healthz`, `/readyz` and `/metrics`."""
 
-    worker_slots: int = Field(default=12, ge=1, le=256)
+    worker_slots: int = Field(default=32, ge=1, le=256)
     """How many sentences one worker synthesizes side by side."""
 
     worker_threads: int = Field(default=2, ge=1, le=64)
