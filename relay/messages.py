@@ -70,9 +70,21 @@ def read_message(raw: str) -> ClientMessage:
         message = _ADAPTER.validate_python(data)
     except ValidationError as error:
         raise _invalid(error) from error
-    if isinstance(message, Text) and len(message.text) > MAX_TEXT:
-        raise TextTooLong(MAX_TEXT, "message")
+    if isinstance(message, Text):
+        _check_text(message.text)
     return message
+
+
+def _check_text(text: str) -> None:
+    if len(text) > MAX_TEXT:
+        raise TextTooLong(MAX_TEXT, "message")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidMessage(
+            f"`text` holds half of a surrogate pair at character {error.start}; split text between characters",
+            field="text",
+        ) from error
 
 
 def _invalid(error: ValidationError) -> InvalidMessage:

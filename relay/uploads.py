@@ -65,8 +65,8 @@ async def read_enrolment(request: Request, max_recording_bytes: int) -> Enrolmen
 
 
 def _text(value: object, field: str) -> str:
-    if not isinstance(value, str) or not 1 <= len(value.strip()) <= 200:
-        raise InvalidMessage(f"`{field}` must be a text of 1 to 200 characters", field=field)
+    if not isinstance(value, str) or not 1 <= len(value.strip()) <= 200 or not value.strip().isprintable():
+        raise InvalidMessage(f"`{field}` must be a text of 1 to 200 printable characters", field=field)
     return value.strip()
 
 

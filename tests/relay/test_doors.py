@@ -139,6 +139,8 @@ async def test_a_form_that_cannot_be_read_names_the_field(http: httpx2.AsyncClie
         ({"data": {"consent": consent}, "files": {"recording": file}}, 422, "name"),
         ({"data": form, "files": {"other": file}}, 422, "recording"),
         ({"data": {**form, "name": "x" * 300}, "files": {"recording": file}}, 422, "name"),
+        ({"data": {**form, "name": "a\0b"}, "files": {"recording": file}}, 422, "name"),
+        ({"data": {**form, "consent": "a\0b"}, "files": {"recording": file}}, 422, "consent"),
         ({"data": {**form, "consent": "mine"}, "files": {"recording": file}}, 404, "consent"),
         ({"data": {**form, "consent": str(uuid4())}, "files": {"recording": file}}, 404, "consent"),
         ({"data": form, "files": {"recording": ("a.wav", b"x" * 70_000)}}, 413, "recording"),

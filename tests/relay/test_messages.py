@@ -43,7 +43,9 @@ def test_a_message_is_read_with_its_fields() -> None:
         ('{"type": "text", "context": "c"}', "text"),
         ('{"type": "text", "context": "c", "text": 5}', "text"),
         ('{"type": "text", "context": "c", "text": null}', "text"),
+        ('{"type": "text", "context": "c", "text": "half \\ud83d of one"}', "text"),
         ('{"type": "open", "context": "c"}', "voice"),
+        ('{"type": "open", "context": "c", "voice": "\\ud800"}', "voice"),
         ('{"type": "open", "context": "c", "voice": ""}', "voice"),
     ],
 )
