@@ -7,6 +7,7 @@ from typing import Protocol
 
 import structlog
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
 from relay import metrics
 from relay.admission import Admission
@@ -90,7 +91,8 @@ class Hub:
                 group.create_task(self._tick())
         finally:
             try:
-                await asyncio.wait_for(self._keeper.close(), RETRY_S * 10)
+                async with asyncio.timeout(RETRY_S * 10):
+                    await self._keeper.close()
             except (ServerUnavailable, TimeoutError) as error:
                 log.warning("the result stream stays until it expires", reason=str(error))
 
@@ -101,7 +103,7 @@ class Hub:
                     listener = self._routes.get(result.context)
                     if listener is not None:
                         listener.receive(result)
-            except ServerUnavailable as error:
+            except (ServerUnavailable, ResponseError) as error:
                 self._note_loss(error)
                 await asyncio.sleep(RETRY_S)
 
@@ -120,7 +122,7 @@ class Hub:
         try:
             alive = await self._keeper.keep_alive()
             depth = await self._jobs.depth()
-        except ServerUnavailable as error:
+        except (ServerUnavailable, ResponseError) as error:
             self._note_loss(error)
             return
         self.admission.queue_lag = depth.waiting
@@ -131,7 +133,7 @@ class Hub:
             for listener in list(self._listeners):
                 listener.resubmit()
 
-    def _note_loss(self, error: ServerUnavailable) -> None:
+    def _note_loss(self, error: Exception) -> None:
         """Remember that something may be lost; one line in the log for each time Redis goes away."""
         if not self._broken:
             log.warning("redis is away", reason=str(error))

@@ -40,6 +40,10 @@ class Session:
         """The keys of the open contexts, as results carry them."""
         return frozenset(context.address.key for context in self._contexts.values())
 
+    def holds(self, context: str | None) -> bool:
+        """Whether a context of this id is open."""
+        return context in self._contexts
+
     @property
     def abusive(self) -> bool:
         """Whether the client has sent more nonsense than a mistake explains."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated
 from uuid import UUID
 
@@ -34,6 +35,7 @@ MAX_UPLOADS = 8
 _FIRST_POLL_S = 0.05
 _LAST_POLL_S = 0.5
 _SEND_TIMEOUT_S = 5.0
+_STALE_S = 120.0
 
 
 class ConsentBody(BaseModel):
@@ -106,6 +108,7 @@ class VoicesApi:
         wait_s = _parse_wait(request.query_params.get("wait", "0"))
         deadline = asyncio.get_running_loop().time() + wait_s
         poll_s = _FIRST_POLL_S
+        await self._resend_stale(tenant, await self._find(request, tenant))
         while True:
             voice = await self._find(request, tenant)
             left = deadline - asyncio.get_running_loop().time()
@@ -130,6 +133,12 @@ class VoicesApi:
         if voice is None:
             raise UnknownVoice(raw)
         return voice
+
+    async def _resend_stale(self, tenant: UUID, voice: Voice) -> None:
+        """Ask again for an enrolment whose request may have been lost; twice does no harm."""
+        age_s = (datetime.now(UTC) - voice.created_at).total_seconds()
+        if voice.state is VoiceState.PENDING and age_s > _STALE_S:
+            await asyncio.to_thread(send_enrolment, self.celery, tenant, voice.id, voice.version)
 
     async def _send_enrolment(self, tenant: UUID, voice: Voice) -> None:
         """Queue the enrolment, or leave nothing half done."""

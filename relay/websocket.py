@@ -129,7 +129,9 @@ class Connection:
     async def _listen(self) -> None:
         while True:
             try:
-                event = await asyncio.wait_for(self._socket.receive(), self._limits.idle_timeout_s)
+                # Not wait_for: on Python 3.11 it swallows a cancellation that meets an arriving message.
+                async with asyncio.timeout(self._limits.idle_timeout_s):
+                    event = await self._socket.receive()
             except TimeoutError as error:
                 if self._session.keys:
                     continue
@@ -153,7 +155,8 @@ class Connection:
             else:
                 self._do(self._session.handle(message))
         except RelayError as error:
-            self._do(self._session.refuse(error, context))
+            # An error that names a context has ended it; one that is open goes on.
+            self._do(self._session.refuse(error, None if self._session.holds(context) else context))
 
     async def _find_voice(self, voice_id: str) -> Voice:
         try:
@@ -218,4 +221,5 @@ class Connection:
         if self._socket.client_state is WebSocketState.DISCONNECTED:
             return
         with suppress(RuntimeError, TimeoutError, WebSocketDisconnect):
-            await asyncio.wait_for(self._socket.close(code, reason), self._limits.send_timeout_s)
+            async with asyncio.timeout(self._limits.send_timeout_s):
+                await self._socket.close(code, reason)

@@ -21,6 +21,7 @@ from storage.wire import Failure, Fields, Job, decode_job, encode
 MAX_DELIVERIES = 4
 DEAD_LETTER_LENGTH = 1000
 _PENDING_LIMIT = 1024
+_FORGET_CONSUMER_MS = 60_000
 _BURIED = "the sentence could not be spoken in several attempts; leave it out or change it"
 
 
@@ -110,7 +111,10 @@ class JobStream:
                 await self._redis.xack(JOBS, CONSUMER_GROUP, *entries)
 
     async def trim(self) -> None:
-        """Drop the entries below the oldest that is still waiting or pending."""
+        """Drop the entries below the oldest that is still waiting or pending, and consumers that died holding nothing.
+
+        A living one that was only quiet is made again by its next read.
+        """
         async with translated():
             groups = await self._xinfo_groups()
             if not groups:
@@ -118,6 +122,10 @@ class JobStream:
             pending = await self._redis.xpending(JOBS, CONSUMER_GROUP)
             oldest = pending["min"] or groups[0]["last-delivered-id"]
             await self._redis.xtrim(JOBS, minid=oldest, approximate=False)
+            consumers: Any = await self._redis.xinfo_consumers(JOBS, CONSUMER_GROUP)
+            for consumer in consumers:
+                if not consumer["pending"] and consumer["idle"] > _FORGET_CONSUMER_MS:
+                    await self._redis.xgroup_delconsumer(JOBS, CONSUMER_GROUP, consumer["name"])
 
     async def leave(self, consumer: str) -> None:
         """Remove a consumer that holds nothing, so that the group does not list every worker there ever was."""
@@ -148,7 +156,8 @@ class JobStream:
             try:
                 deliveries.append(Delivery(entry, decode_job(fields or {})))
             except MalformedEntry:
-                await self._bury(entry)
+                async with translated():
+                    await self._bury(entry)
         return deliveries
 
     async def _bury(self, entry: bytes) -> None:

@@ -9,6 +9,8 @@ import structlog
 
 # What a person said, and what gives access, is not for a log, whoever asks for it.
 SECRET_FIELDS = frozenset({"text", "key", "authorization", "recording", "embedding", "pcm", "subject", "statement"})
+_OWN_LOGGERS = ("relay", "worker", "storage", "__main__")
+"""Only these follow a level below INFO: at DEBUG the libraries log headers, frames and parameters as they are."""
 Event = structlog.typing.EventDict
 
 
@@ -30,7 +32,9 @@ def configure_logs(process: str, level: str) -> None:
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.basicConfig(level=max(logging.INFO, logging.getLevelName(level)), handlers=[handler], force=True)
+    for room in _OWN_LOGGERS:
+        logging.getLogger(room).setLevel(level)
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level)),

@@ -51,7 +51,8 @@ async def serving(app: Starlette, host: str, port: int, setting: str) -> AsyncIt
     finally:
         server.should_exit = True
         with suppress(TimeoutError):
-            await asyncio.wait_for(task, _STOP_DEADLINE_S)
+            async with asyncio.timeout(_STOP_DEADLINE_S):
+                await task
         listener.close()
 
 

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import sys
+
+import structlog
+
 from storage.cold_jobs import make_celery
+from storage.errors import StorageError
+from storage.keyring import RootKey
 from storage.logs import configure_logs
 from storage.settings import Settings
 from worker.enrolment.task import register
+from worker.errors import WorkerError
+from worker.sv2tts.bundle import Bundle
 
 settings = Settings()  # type: ignore[call-arg]
 configure_logs("celery", settings.log_level)
+try:
+    # Better not to start than to find out with a person's recording in hand.
+    RootKey.from_settings(settings)
+    Bundle.load(settings.bundle)
+except (StorageError, WorkerError) as error:
+    structlog.get_logger().error("celery cannot run", reason=str(error))
+    sys.exit(1)
 app = make_celery(settings)
 register(app, settings)

@@ -71,6 +71,7 @@ class Consumer:
                 await self._restore()
 
     async def _restore(self) -> None:
+        self._speaking.forget_voices()
         try:
             await self._jobs.ensure_group()
         except ServerUnavailable:

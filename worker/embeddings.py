@@ -48,6 +48,10 @@ class EmbeddingCache:
             self._kept.popitem(last=False)
         return embedding
 
+    def clear(self) -> None:
+        """Drop everything: with Redis' data the tombstones of deleted voices may be lost."""
+        self._kept.clear()
+
     def forget(self, voice: UUID) -> None:
         """Drop every version of a voice."""
         for key in [key for key in self._kept if key[1] == voice]:

@@ -14,13 +14,14 @@ from storage.wire import Chunk, Failure
 from worker import metrics
 from worker.embeddings import EmbeddingCache
 from worker.engine import Engine
-from worker.errors import NothingToSay, VoiceUnavailable, WorkerError
+from worker.errors import NothingToSay, VoiceUnavailable
 from worker.sv2tts.mel import SAMPLE_RATE
 from worker.sv2tts.speech import Speech, SpeechModel
 
 log = structlog.get_logger()
 
 CHUNK_MS = 80
+_UNREADABLE = "the voice cannot be opened by this service; enrol it again"
 
 
 class Speaking:
@@ -57,11 +58,18 @@ class Speaking:
                 outcome = await self._fail(delivery, error.code, str(error), retryable=True)
         except (NothingToSay, VoiceUnavailable) as error:
             outcome = await self._fail(delivery, error.code, str(error), retryable=False)
-        except (WorkerError, DecryptionError, RuntimeError, ValueError, ArithmeticError) as error:
+        except DecryptionError as error:
+            log.error("a voice cannot be opened", voice=str(job.voice), reason=str(error))
+            outcome = await self._fail(delivery, VoiceUnavailable.code, _UNREADABLE, retryable=False)
+        except Exception as error:
             log.error("synthesis failed", error_type=type(error).__name__, voice=str(job.voice), exc_info=error)
             message = "the sentence could not be spoken; try again"
             outcome = await self._fail(delivery, "synthesis_failed", message, retryable=True)
         metrics.JOBS.labels(outcome).inc()
+
+    def forget_voices(self) -> None:
+        """Look up every voice again before it is spoken with."""
+        self._embeddings.clear()
 
     async def _attempt(self, delivery: Delivery, started: float) -> str:
         job = delivery.job

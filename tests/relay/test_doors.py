@@ -186,6 +186,10 @@ async def test_messages_that_cannot_be_followed_are_answered_and_the_connection_
             assert (answer["type"], answer["code"], answer["field"]) == ("error", code, field)
         opened = await _ask(connection, {"type": "open", "context": "c", "voice": voice})
         assert (opened["type"], opened["voice"], opened["version"]) == ("opened", voice, 1)
+        again = await _ask(connection, {"type": "open", "context": "c", "voice": voice})
+        assert (again["code"], again["context"]) == ("context_exists", None)
+        half = await _ask(connection, {"type": "text", "context": "c", "text": "half \ud83d"})
+        assert (half["code"], half["field"], half["context"]) == ("invalid_message", "text", None)
         long = await _ask(connection, {"type": "text", "context": "c", "text": "a" * 50_000})
         assert (long["code"], long["field"]) == ("text_too_long", "text")
 
@@ -227,6 +231,26 @@ async def test_a_client_that_talks_nonsense_is_let_go_with_1008(stack: Any, key:
         for _ in range(40):
             await connection.send("nonsense")
         assert await _close_code(connection) == 1008
+
+
+async def test_a_flood_of_nonsense_from_a_client_with_an_open_context_ends(stack: Any, key: str, voice: str) -> None:
+    """The hang-up happens although messages go on arriving, and the context's place is free again."""
+    async with await _open(stack, key) as connection:
+        await _ask(connection, {"type": "open", "context": "c", "voice": voice})
+
+        async def flood() -> None:
+            while True:
+                await connection.send("nonsense")
+
+        flooding = asyncio.create_task(flood())
+        # What was sent and not read makes the kernel reset the connection, so the close code may not arrive.
+        with pytest.raises(ConnectionClosed):
+            async with asyncio.timeout(15):
+                while True:
+                    await connection.recv()
+        await asyncio.gather(flooding, return_exceptions=True)
+    metrics = stack.metrics_urls["relay"] + "/metrics"
+    await asyncio.to_thread(wait_until, lambda: "timbrelay_contexts 0.0" in httpx2.get(metrics).text)
 
 
 async def test_a_connection_where_nothing_is_said_is_closed(stack: Any, key: str) -> None:

@@ -12,7 +12,7 @@ import redis
 from storage.redis import CONSUMER_GROUP, JOBS
 from tests.conftest import wait_until
 from tests.system.conftest import LONG_SENTENCE, MakeSpeaker, hear
-from timbrelay.client import Chunk, ConnectionLost
+from timbrelay.client import Chunk, ConnectionLost, RelayError
 
 TEXT = f"{LONG_SENTENCE}. Afterwards something short."
 
@@ -179,3 +179,24 @@ async def test_a_worker_that_is_asked_to_stop_finishes_its_sentence(
     assert await asyncio.to_thread(stack.processes["worker"].wait, 10.0)
     with redis.Redis.from_url(stack.services.variables["REDIS_URL"]) as client:
         assert client.xinfo_consumers(JOBS, CONSUMER_GROUP) == []
+
+
+async def test_a_deleted_voice_stays_silent_when_redis_loses_its_tombstone(
+    start_stack: Callable[..., Any], make_speaker: MakeSpeaker
+) -> None:
+    """With the data of Redis gone, a worker that has spoken with the voice looks it up again, and finds nothing."""
+    stack = start_stack()
+    speaker = await make_speaker(stack, "acme", "low")
+    async with speaker.client.connect() as connection:
+        context = await connection.open(speaker.voice)
+        await context.send("The first sentence is heard. ")
+        async for event in context:
+            if isinstance(event, Chunk) and event.last:
+                break
+        await speaker.client.delete_voice(speaker.voice)
+        with redis.Redis.from_url(stack.services.variables["REDIS_URL"]) as client:
+            client.flushall()
+        await context.send("The second must not be heard. ")
+        with pytest.raises(RelayError) as caught:
+            await hear(context)
+    assert caught.value.code == "voice_unavailable"

@@ -19,6 +19,9 @@ from worker.enrolment.speech_bounds import (
 )
 from worker.errors import RecordingError
 
+SHORTEST_S = 0.1
+"""Below this there is nothing to measure."""
+
 MAX_SPEECH_S = 30
 """Seconds of speech that are kept; what follows is left out."""
 
@@ -54,6 +57,7 @@ def read_recording(data: bytes, *, max_bytes: int) -> Recording:
     """
     _check_size(len(data), max_bytes)
     decoded = decode(data)
+    _check_length(len(decoded.channels))
     samples = _mix(decoded.channels)
     _check_level(samples)
     _check_clipping(decoded)
@@ -94,6 +98,13 @@ def _check_size(size: int, max_bytes: int) -> None:
             "recording_too_large",
             f"the recording has {size / _MEGABYTE:.1f} MiB, {max_bytes / _MEGABYTE:.1f} are taken;"
             f" {_ADVICE}, or compress it as FLAC, OGG or MP3",
+        )
+
+
+def _check_length(samples: int) -> None:
+    if samples < SAMPLE_RATE * SHORTEST_S:
+        raise RecordingError(
+            "recording_too_short", f"the recording lasts {1000 * samples / SAMPLE_RATE:.0f} ms; {_ADVICE}"
         )
 
 

@@ -11,18 +11,21 @@ from celery import Celery
 
 from storage.cold_jobs import ENROL
 from storage.database import Database
-from storage.errors import DecryptionError, IllegalTransition, ServerUnavailable
+from storage.errors import DecryptionError, IllegalTransition, RootKeyError, ServerUnavailable
 from storage.keyring import RootKey
 from storage.settings import Settings
 from storage.voices import complete_enrolment, fail_enrolment, load_upload
 from worker.enrolment.recording import read_recording, to_flac
-from worker.errors import RecordingError, WorkerError
+from worker.errors import BundleError, RecordingError
 from worker.sv2tts.bundle import Bundle
 from worker.sv2tts.encoder import SpeakerEncoder
 
 log = structlog.get_logger()
 
-MAX_RETRIES = 5
+MAX_RETRIES = 1000
+LONGEST_BACKOFF_S = 60
+NOT_ITS_FAULT = (ServerUnavailable, BundleError, DecryptionError, RootKeyError)
+"""What an operator has to mend: the recording is kept, and the enrolment tried again, for the better part of a day."""
 _INTERNAL = RecordingError("enrolment_failed", "the recording could not be processed; enrol it again")
 
 
@@ -43,7 +46,7 @@ class Enrolment:
     async def enrol(self, tenant: UUID, voice: UUID, version: int) -> str:
         """Enrol one version; returns how it ended. Doing it twice does no harm.
 
-        Raises ServerUnavailable when Postgres is away: the voice is pending still.
+        Raises one of NOT_ITS_FAULT, such as ServerUnavailable when Postgres is away: the voice is pending still.
         """
         database = Database.for_service(self._settings, pool_size=1)
         try:
@@ -53,7 +56,9 @@ class Enrolment:
         except RecordingError as error:
             await fail_enrolment(database, tenant, voice, code=error.code, message=error.message)
             return error.code
-        except (WorkerError, DecryptionError, RuntimeError) as error:
+        except NOT_ITS_FAULT:
+            raise
+        except Exception as error:
             log.error("enrolment failed", voice=str(voice), exc_info=error)
             await fail_enrolment(database, tenant, voice, code=_INTERNAL.code, message=_INTERNAL.message)
             return _INTERNAL.code
@@ -87,4 +92,11 @@ def register(app: Celery, settings: Settings) -> None:
         outcome = asyncio.run(enrolment.enrol(UUID(tenant), UUID(voice), version))
         log.info("enrolment", voice=voice, version=version, outcome=outcome)
 
-    app.task(enrol, name=ENROL, autoretry_for=(ServerUnavailable,), max_retries=MAX_RETRIES, retry_backoff=True)
+    app.task(
+        enrol,
+        name=ENROL,
+        autoretry_for=NOT_ITS_FAULT,
+        max_retries=MAX_RETRIES,
+        retry_backoff=True,
+        retry_backoff_max=LONGEST_BACKOFF_S,
+    )

@@ -15,6 +15,8 @@ from worker.sv2tts.vocoder import Vocoder
 from worker.text.phonemes import Phonemizer
 
 FULL_SCALE = 32767
+_RISE = np.linspace(0.0, 1.0, 120, endpoint=False, dtype=np.float32)
+"""The first 5 ms of a sentence rise from silence: an abrupt start is a click."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Speech:
         self._utterance = synthesizer.start(ids, embedding)
         self._stream = vocoder.start()
         self._buffer = np.zeros(0, np.float32)
+        self._begun = False
 
     @property
     def decoded(self) -> bool:
@@ -53,6 +56,9 @@ class Speech:
             mel = self._utterance.step()
             self._buffer = np.concatenate([self._buffer, self._stream.push(mel, final=self._utterance.finished)])
         ready, self._buffer = self._buffer[:CHUNK_SAMPLES], self._buffer[CHUNK_SAMPLES:]
+        if not self._begun:
+            ready[: len(_RISE)] *= _RISE[: len(ready)]
+            self._begun = True
         return SpeechChunk(_to_pcm(ready), last=self.decoded and not len(self._buffer))
 
 
