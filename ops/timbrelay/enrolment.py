@@ -11,6 +11,9 @@ from timbrelay.console import Bar, is_interactive
 from timbrelay.environment import Environment
 from timbrelay.errors import OpsError, UsageFault
 
+MAX_RECORDING_BYTES = 64 << 20
+"""More than any relay takes: what is read into memory has a bound, the exact limit is the relay's."""
+
 QUESTION = "Is this your voice, or do you have the person's consent? [y/N] "
 STATEMENT = "The speaker has agreed that this recording is used to make speech in this voice."
 SYNTHETIC_STATEMENT = "The recording is synthetic: it is the voice of no person."
@@ -29,9 +32,23 @@ def require_consent(given: bool) -> None:
 def read_recording(path: Path) -> bytes:
     """The file's content. Raises UsageFault when it cannot be read."""
     try:
-        return path.read_bytes()
+        if not path.is_file():
+            raise UsageFault(f"The recording {path} cannot be read ({_describe(path)}).")
+        with path.open("rb") as file:
+            content = file.read(MAX_RECORDING_BYTES + 1)
     except OSError as error:
         raise UsageFault(f"The recording {path} cannot be read ({error.strerror}).") from error
+    if len(content) > MAX_RECORDING_BYTES:
+        raise UsageFault(
+            f"The recording {path} is over {MAX_RECORDING_BYTES >> 20} MiB; 5 to 10 s of speech are enough."
+        )
+    return content
+
+
+def _describe(path: Path) -> str:
+    if not path.exists():
+        return "No such file or directory"
+    return "Is a directory" if path.is_dir() else "It is not a regular file"
 
 
 def default_reference(environment: Environment) -> Path:

@@ -29,7 +29,7 @@ def check_text(text: str) -> str:
 
 def is_typed(text: str) -> bool:
     """Whether the text comes from a person at the keyboard."""
-    return text == STANDARD_INPUT and sys.stdin.isatty()
+    return text == STANDARD_INPUT and sys.stdin is not None and sys.stdin.isatty()
 
 
 async def read_pieces(text: str) -> AsyncIterator[str]:
@@ -46,6 +46,8 @@ async def read_pieces(text: str) -> AsyncIterator[str]:
 
 
 async def _read_standard_input() -> AsyncIterator[str]:
+    if sys.stdin is None:
+        raise UsageFault("Standard input is closed; give the text with --text.")
     decoder = codecs.getincrementaldecoder("utf-8")()
     async for data in _follow(sys.stdin.fileno()):
         try:

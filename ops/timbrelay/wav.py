@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 from pathlib import Path
@@ -28,10 +29,17 @@ def make_header(sample_rate: int, data_bytes: int) -> bytes:
 
 def check_writable(path: Path) -> None:
     """Raises OpsError when a file there could not be written: better known before the work than after it."""
-    target = path if path.exists() else path.parent
-    if path.is_dir() or not os.access(target, os.W_OK):
-        reason = "is a folder" if path.is_dir() else "cannot be written"
-        raise OpsError(f"{path} {reason}; choose another file with --output.")
+    # `os.path` answers False where `Path` raises: for what lies in a folder that may not be looked into.
+    folder = os.path.dirname(path) or "."  # noqa: PTH120
+    if os.path.isdir(path):  # noqa: PTH112
+        reason = "is a folder"
+    elif not os.path.isdir(folder):  # noqa: PTH112
+        reason = f"cannot be written (there is no folder {folder} that you may enter)"
+    elif os.access(path if os.path.exists(path) else folder, os.W_OK):  # noqa: PTH110
+        return
+    else:
+        reason = "cannot be written (permission denied)"
+    raise OpsError(f"{path} {reason}; choose another file with --output.")
 
 
 class WavWriter:
@@ -41,11 +49,7 @@ class WavWriter:
         self.path = path
         self.sample_rate = sample_rate
         self._bytes = 0
-        try:
-            self._file = path.open("wb", buffering=0)
-            self._file.write(make_header(sample_rate, 0))
-        except OSError as error:
-            raise self._explain(error) from error
+        self._file: io.FileIO | None = None
 
     @property
     def seconds(self) -> float:
@@ -53,8 +57,12 @@ class WavWriter:
         return self._bytes / BYTES_PER_SAMPLE / self.sample_rate
 
     def write(self, pcm: bytes) -> None:
-        """Raises OpsError when the file system does not take it; the file stays valid."""
+        """Raises OpsError when the file system does not take it; the file stays valid.
+
+        The first piece makes the file, or replaces an older one: where nothing is said nothing is lost.
+        """
         try:
+            self._file = self._file or io.FileIO(self.path, "wb")
             self._file.seek(_HEADER.size + self._bytes)
             self._file.write(pcm)
             self._bytes += len(pcm)
@@ -64,7 +72,8 @@ class WavWriter:
             raise self._explain(error) from error
 
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
     def __enter__(self) -> Self:
         return self

@@ -49,7 +49,16 @@ def test_an_older_file_is_replaced(tmp_path: Path) -> None:
 def test_a_full_disk_is_a_sentence() -> None:
     """What the file system refuses is reported with the file and the way out."""
     with pytest.raises(OpsError, match=r"/dev/full cannot be written \(No space left on device\); choose another file"):
-        WavWriter(Path("/dev/full"), RATE)
+        WavWriter(Path("/dev/full"), RATE).write(b"\0\0")
+
+
+def test_where_nothing_is_said_an_older_file_stays(tmp_path: Path) -> None:
+    """The file is made, or replaced, with the first sound."""
+    path = tmp_path / "demo.wav"
+    path.write_bytes(b"precious")
+    with WavWriter(path, RATE):
+        pass
+    assert path.read_bytes() == b"precious"
 
 
 def test_a_place_that_cannot_be_written_is_known_early(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 _PROCESSES = Path("/proc")
+_SERVERS = ("postgres", "valkey", "redis")
 
 
 def end_orphans(folder: Path, deadline_s: float = 5.0) -> bool:
@@ -29,9 +30,9 @@ def end_orphans(folder: Path, deadline_s: float = 5.0) -> bool:
 
 
 def find_orphans(folder: Path) -> list[int]:
-    """The processes whose working folder this is."""
+    """The servers whose working folder this is; a shell that somebody has open there is none."""
     wanted = os.path.realpath(folder)
-    return [pid for pid in _pids() if _working_folder(pid) == wanted]
+    return [pid for pid in _pids() if _link(pid, "cwd") == wanted and _is_server(_link(pid, "exe"))]
 
 
 def _pids() -> list[int]:
@@ -40,8 +41,13 @@ def _pids() -> list[int]:
     return [int(entry.name) for entry in _PROCESSES.iterdir() if entry.name.isdigit()]
 
 
-def _working_folder(pid: int) -> str:
+def _is_server(program: str) -> bool:
+    # The kernel marks a program that was replaced on the disk meanwhile.
+    return Path(program.removesuffix(" (deleted)")).name.startswith(_SERVERS)
+
+
+def _link(pid: int, name: str) -> str:
     try:
-        return str((_PROCESSES / str(pid) / "cwd").readlink())
+        return str((_PROCESSES / str(pid) / name).readlink())
     except OSError:
         return ""
