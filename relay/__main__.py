@@ -17,6 +17,7 @@ from relay.app import StreamDoor, make_app
 from relay.errors import RelayError
 from relay.hub import Hub
 from relay.messages import MAX_MESSAGE_BYTES
+from relay.protocols import BoundedWebSocket, PromptHttp
 from relay.voices_http import MAX_UPLOADS, VoicesApi
 from relay.websocket import Limits
 from storage.cold_jobs import make_celery
@@ -97,7 +98,8 @@ async def _serve(app: Starlette, hub: Hub, settings: Settings) -> None:
             log_config=None,
             access_log=False,
             lifespan="off",
-            ws="websockets-sansio",
+            http=PromptHttp,
+            ws=BoundedWebSocket,
             ws_max_size=MAX_MESSAGE_BYTES,
             timeout_graceful_shutdown=STOP_DEADLINE_S,
             server_header=False,

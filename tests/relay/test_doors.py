@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -257,6 +258,33 @@ async def test_a_connection_where_nothing_is_said_is_closed(stack: Any, key: str
     """Idle sockets have an end."""
     async with await _open(stack, key) as connection:
         assert await _close_code(connection) == 1008
+
+
+async def test_connections_without_a_request_are_closed_and_take_no_place(stack: Any, http: httpx2.AsyncClient) -> None:
+    """Silent sockets, and one with half a request, are gone after some seconds."""
+    port = int(stack.relay_url.rsplit(":", 1)[1])
+    connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+    connections[0][1].write(b"GET /v1/voices HTTP/1.1\r\nHost: x\r\n")
+    async with asyncio.timeout(20):
+        for reader, writer in connections:
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+    assert (await http.get("/v1/voices")).status_code == 200
+
+
+async def test_pings_whose_pongs_nobody_reads_end_the_connection(stack: Any, key: str) -> None:
+    """A flood of pings cannot fill the relay's memory."""
+    connection = await _open(stack, key)
+    connection.transport.pause_reading()
+    async with asyncio.timeout(30):
+        while not connection.transport.is_closing():
+            for _ in range(500):
+                connection.protocol.send_ping(b"x" * 125)
+                connection.send_data()
+            with contextlib.suppress(ConnectionError):
+                await connection.drain()
+            await asyncio.sleep(0)
 
 
 async def test_a_relay_that_stops_says_so_with_1012(stack: Any, key: str) -> None:

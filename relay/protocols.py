@@ -1,0 +1,51 @@
+"""Bounds below the application: connections that never say anything, and answers that nobody reads."""
+
+from __future__ import annotations
+
+import asyncio
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+HEAD_TIMEOUT_S = 5.0
+"""How long a connection may take until its first request's head is complete."""
+
+MAX_UNREAD_PONGS = 256 * 1024
+"""Bytes on their way to a client that pings and does not read."""
+
+
+class PromptHttp(H11Protocol):
+    """Closes connections without a first request, which would otherwise take places for as long as they like."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the request."""
+        super().connection_made(transport)
+        self._head_due = self.loop.call_later(HEAD_TIMEOUT_S, transport.abort)
+
+    def handle_events(self) -> None:
+        """A request that has begun is uvicorn's to time."""
+        super().handle_events()
+        if self.cycle is not None:
+            self._head_due.cancel()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """A WebSocket has bounds of its own."""
+        self._head_due.cancel()
+        super().handle_websocket_upgrade(event)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is waited for any more."""
+        self._head_due.cancel()
+        super().connection_lost(exc)
+
+
+class BoundedWebSocket(WebSocketsSansIOProtocol):
+    """Ends connections whose client floods it with pings and leaves the pongs unread."""
+
+    def handle_ping(self) -> None:
+        """Answer a ping (RFC 6455, section 5.5.2) unless the answers pile up."""
+        if self.transport.get_write_buffer_size() > MAX_UNREAD_PONGS:
+            self.transport.abort()
+            return
+        super().handle_ping()
