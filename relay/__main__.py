@@ -40,9 +40,10 @@ MAX_CONNECTIONS = 1000
 
 def main() -> int:
     """Run until SIGTERM or SIGINT; 1 when the relay cannot start, with one sentence in the log."""
-    settings = Settings()  # type: ignore[call-arg]
-    configure_logs("relay", settings.log_level)
+    configure_logs("relay", "INFO")
     try:
+        settings = Settings.read()
+        configure_logs("relay", settings.log_level)
         asyncio.run(_run(settings))
     except (StorageError, RelayError, OSError) as error:
         log.error("the relay cannot run", reason=str(error))

@@ -7,7 +7,7 @@ from uuid import UUID
 from starlette.requests import HTTPConnection
 
 from relay.errors import ServiceUnavailable, Unauthorized
-from storage.database import Database
+from storage.database import Database, bounded
 from storage.errors import ServerUnavailable
 from storage.tenants import find_tenant
 
@@ -23,7 +23,7 @@ async def authenticate(request: HTTPConnection, database: Database) -> UUID:
     if not header.lower().startswith(_SCHEME):
         raise Unauthorized
     try:
-        tenant = await find_tenant(database, header[len(_SCHEME) :].strip())
+        tenant = await bounded(find_tenant(database, header[len(_SCHEME) :].strip()))
     except ServerUnavailable as error:
         raise ServiceUnavailable from error
     if tenant is None:

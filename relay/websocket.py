@@ -19,7 +19,7 @@ from relay.messages import Open, read_message
 from relay.outbox import ROOM_FOR_SENTENCES, Outbox, OutboxFull
 from relay.outputs import Bury, Output, Play, Say, Silence, Submit
 from relay.session import Session
-from storage.database import Database
+from storage.database import Database, bounded
 from storage.errors import ServerUnavailable
 from storage.tables import VoiceState
 from storage.voices import Voice, find_voice
@@ -160,7 +160,7 @@ class Connection:
 
     async def _find_voice(self, voice_id: str) -> Voice:
         try:
-            voice = await find_voice(self._database, self._tenant, UUID(voice_id))
+            voice = await bounded(find_voice(self._database, self._tenant, UUID(voice_id)))
         except ValueError as error:
             raise UnknownVoice(voice_id) from error
         except ServerUnavailable as error:

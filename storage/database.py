@@ -8,8 +8,9 @@ transaction-pooling proxy).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 from uuid import UUID
 
 from sqlalchemy import make_url, text
@@ -22,6 +23,9 @@ from storage.settings import Settings
 
 CONNECT_TIMEOUT_S = 5
 STATEMENT_TIMEOUT_MS = 10_000
+ANSWER_TIMEOUT_S = 12.0
+
+Outcome = TypeVar("Outcome")
 
 
 class Database:
@@ -87,6 +91,24 @@ class Database:
             ),
             parameters,
         )
+
+
+async def bounded(work: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """The outcome of some work with Postgres, or ServerUnavailable after ANSWER_TIMEOUT_S.
+
+    The server bounds its statements itself, but not when it is stopped or cut off. Work that hangs is cancelled and left
+    behind, since ending it may hang for as long; the pool bounds how much of it there can be.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=ANSWER_TIMEOUT_S)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if done:
+        return task.result()
+    task.cancel()
+    raise ServerUnavailable("Postgres", "no answer in time")
 
 
 def _engine(url: str, pool_size: int) -> AsyncEngine:

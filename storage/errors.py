@@ -1,6 +1,7 @@
 """The storage room's errors.
 
 StorageError
+├── SettingsError         an environment variable is missing or malformed
 ├── PortInUse             another process listens where this one should
 ├── ServerUnavailable     Postgres or Redis does not answer
 ├── SchemaMismatch        the database is older or newer than the code
@@ -31,6 +32,15 @@ class ServerUnavailable(StorageError):
         super().__init__(f"{server} does not answer: {reason}")
         self.server = server
         self.reason = reason
+
+
+class SettingsError(StorageError):
+    """Raised when environment variables are missing or malformed; holds their names and what is wrong."""
+
+    def __init__(self, problems: list[tuple[str, str]]) -> None:
+        described = "; ".join(f"{name.upper()}: {problem.lower()}" for name, problem in problems)
+        super().__init__(f"the settings cannot be used ({described}); storage/settings.py documents each of them")
+        self.problems = problems
 
 
 class PortInUse(StorageError):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AliasChoices, Field, SecretStr
+from pydantic import AliasChoices, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from storage.errors import SettingsError
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -16,10 +18,15 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="TIMBRELAY_", frozen=True, use_attribute_docstrings=True)
 
-    database_url: str = Field(validation_alias=AliasChoices("DATABASE_URL", "TIMBRELAY_DATABASE_URL"))
+    database_url: str = Field(
+        pattern=r"^postgres(ql)?(\+\w+)?://",
+        validation_alias=AliasChoices("DATABASE_URL", "TIMBRELAY_DATABASE_URL"),
+    )
     """Postgres (14 or newer) as `postgresql://user:password@host/name`; the services act in `service_role`."""
 
-    redis_url: str = Field(validation_alias=AliasChoices("REDIS_URL", "TIMBRELAY_REDIS_URL"))
+    redis_url: str = Field(
+        pattern=r"^(rediss?|unix)://", validation_alias=AliasChoices("REDIS_URL", "TIMBRELAY_REDIS_URL")
+    )
     """Valkey or Redis (7 or newer) as `redis://host:port/0`, `rediss://` or `unix:///path`."""
 
     database_owner_url: str = Field(
@@ -89,6 +96,18 @@ class Settings(BaseSettings):
 
     log_level: str = Field(default="INFO", pattern=r"^(DEBUG|INFO|WARNING|ERROR)$")
     """The least level that is logged."""
+
+    @classmethod
+    def read(cls) -> Settings:
+        """The settings from the environment.
+
+        Raises SettingsError that names the variables at fault and never what they hold: a URL may hold a password.
+        """
+        try:
+            return cls()  # type: ignore[call-arg]
+        except ValidationError as error:
+            problems = error.errors(include_url=False, include_input=False, include_context=False)
+            raise SettingsError([(str(problem["loc"][0]), problem["msg"]) for problem in problems]) from None
 
     @property
     def owner_url(self) -> str:

@@ -36,9 +36,10 @@ log = structlog.get_logger()
 
 def main() -> int:
     """Run until SIGTERM or SIGINT; 1 when the worker cannot start, with one sentence in the log."""
-    settings = Settings()  # type: ignore[call-arg]
-    configure_logs("worker", settings.log_level)
+    configure_logs("worker", "INFO")
     try:
+        settings = Settings.read()
+        configure_logs("worker", settings.log_level)
         asyncio.run(_run(settings))
     except (StorageError, WorkerError, OSError) as error:
         log.error("the worker cannot run", reason=str(error))

@@ -15,9 +15,10 @@ from worker.enrolment.task import register
 from worker.errors import WorkerError
 from worker.sv2tts.bundle import Bundle
 
-settings = Settings()  # type: ignore[call-arg]
-configure_logs("celery", settings.log_level)
+configure_logs("celery", "INFO")
 try:
+    settings = Settings.read()
+    configure_logs("celery", settings.log_level)
     # Better not to start than to find out with a person's recording in hand.
     RootKey.from_settings(settings)
     Bundle.load(settings.bundle)

@@ -10,7 +10,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.database import Database
+from storage.database import Database, bounded
 from storage.keyring import RootKey
 from storage.voices import load_embedding
 from worker.errors import VoiceUnavailable
@@ -38,7 +38,7 @@ class EmbeddingCache:
         if kept is not None and kept[0] > self._clock():
             self._kept.move_to_end(key)
             return kept[1]
-        raw = await load_embedding(self._database, self._root, tenant, voice, version)
+        raw = await bounded(load_embedding(self._database, self._root, tenant, voice, version))
         if raw is None:
             self._kept.pop(key, None)
             raise VoiceUnavailable(str(voice))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from uuid import UUID, uuid4
 
@@ -9,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from storage.consents import Consent, grant_consent, load_consent
-from storage.database import Database
+from storage.database import Database, bounded
 from storage.errors import DecryptionError, IllegalTransition, SchemaMismatch, ServerUnavailable, UnsafeRole
 from storage.keyring import RootKey
 from storage.schema import REVISION, check_revision
@@ -263,3 +264,15 @@ async def test_a_database_that_is_not_there_is_named() -> None:
     with pytest.raises(ServerUnavailable, match="Postgres"):
         await away.ping()
     await away.close()
+
+
+async def test_work_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is stopped or cut off answers nothing, not even an error; the caller learns it in time."""
+    monkeypatch.setattr("storage.database.ANSWER_TIMEOUT_S", 0.05)
+    with pytest.raises(ServerUnavailable, match="no answer in time"):
+        await bounded(asyncio.sleep(3600))
+
+    async def answer() -> int:
+        return 7
+
+    assert await bounded(answer()) == 7
