@@ -96,8 +96,8 @@ class Database:
 async def bounded(work: Coroutine[Any, Any, Outcome]) -> Outcome:
     """The outcome of some work with Postgres, or ServerUnavailable after ANSWER_TIMEOUT_S.
 
-    The server bounds its statements itself, but not when it is stopped or cut off. Work that hangs is cancelled and left
-    behind, since ending it may hang for as long; the pool bounds how much of it there can be.
+    The server bounds its statements itself, but not when it is stopped or cut off. Work that hangs is cancelled and
+    left behind, since ending it may hang for as long; the pool bounds how much of it there can be.
     """
     task = asyncio.ensure_future(work)
     try:
