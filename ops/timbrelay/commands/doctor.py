@@ -175,7 +175,8 @@ def _check_root_key(environment: Environment) -> str:
             return "none yet; the first start makes one"
         if file.stat().st_mode & 0o077:
             raise OpsError(f"{file} can be read by others; run `chmod 600 {file}`")
-    settings = Settings.model_validate({"DATABASE_URL": "-", "REDIS_URL": "-", "root_key_file": file})
+    # The key is read as the services read it; the servers, which need not run for that, are checked elsewhere.
+    settings = Settings.model_validate({"DATABASE_URL": "postgresql://", "REDIS_URL": "unix://", "root_key_file": file})
     return f"its id is {RootKey.from_settings(settings).id}"
 
 
