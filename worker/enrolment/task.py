@@ -54,14 +54,12 @@ class Enrolment:
         except IllegalTransition:
             return "gone"
         except RecordingError as error:
-            await fail_enrolment(database, tenant, voice, code=error.code, message=error.message)
-            return error.code
+            return await _fail(database, tenant, voice, error)
         except NOT_ITS_FAULT:
             raise
         except Exception as error:
             log.error("enrolment failed", voice=str(voice), exc_info=error)
-            await fail_enrolment(database, tenant, voice, code=_INTERNAL.code, message=_INTERNAL.message)
-            return _INTERNAL.code
+            return await _fail(database, tenant, voice, _INTERNAL)
         finally:
             await database.close()
         return "ready"
@@ -82,6 +80,15 @@ class Enrolment:
             embedding=embedding.astype("<f4").tobytes(),
             duration_s=recording.duration_s,
         )
+
+
+async def _fail(database: Database, tenant: UUID, voice: UUID, error: RecordingError) -> str:
+    """Note the reason, unless the voice was deleted while its recording was examined."""
+    try:
+        await fail_enrolment(database, tenant, voice, code=error.code, message=error.message)
+    except IllegalTransition:
+        return "gone"
+    return error.code
 
 
 def register(app: Celery, settings: Settings) -> None:
