@@ -204,6 +204,17 @@ def active_level(wav: Array) -> float:
     return float(np.sqrt(power[power > power.max() * 10**-2.5].mean())) + 1e-9
 
 
+def is_stored(path: Path) -> int | None:
+    """The samples of an utterance that is there; what a killed run left half written is removed."""
+    if not path.exists():
+        return None
+    try:
+        return len(np.load(path)["wav"])
+    except (zipfile.BadZipFile, EOFError, KeyError, ValueError):
+        path.unlink()
+        return None
+
+
 def write_shard(out: Path, prompts: Prompts, seed: int, hours: float, shard: tuple[int, int], speakers: int) -> None:
     """Write utterances `00000n.npz` (wav int16, ids, durations, speaker) of one shard until its share of `hours` is
     there; utterances that exist are counted and left as they are."""
@@ -215,18 +226,18 @@ def write_shard(out: Path, prompts: Prompts, seed: int, hours: float, shard: tup
 
 
 def _write_utterance(path: Path, renderer: Renderer, prompts: Prompts, seed: int, index: int, speakers: int) -> float:
-    if path.exists():
-        try:
-            return float(np.load(path)["durations"].sum()) * DURATION_UNIT / SAMPLE_RATE
-        except (zipfile.BadZipFile, EOFError, KeyError):
-            path.unlink()
+    if (samples := is_stored(path)) is not None:
+        return samples / SAMPLE_RATE
     rng = np.random.default_rng([seed, index])
     speaker, text = Speaker.draw(seed * 100_000 + int(rng.integers(speakers))), prompts.draw(rng)
     rendering = renderer.render(text, speaker, seed * 1_000_000 + index)
     if rendering is None:
         return 0.0
     wav = np.clip(rendering.wav * 32767, -32768, 32767).astype(np.int16)
-    np.savez(path, wav=wav, ids=rendering.ids, durations=rendering.durations, speaker=speaker.seed, text=text)
+    part = path.with_suffix(".part")
+    with part.open("wb") as file:
+        np.savez(file, wav=wav, ids=rendering.ids, durations=rendering.durations, speaker=speaker.seed, text=text)
+    part.rename(path)
     return len(wav) / SAMPLE_RATE
 
 
