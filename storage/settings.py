@@ -46,6 +46,9 @@ class Settings(BaseSettings):
     bundle: Path = Path("bundles/base")
     """The folder of the voice model in service."""
 
+    lexicon: Path = Path()
+    """A file of words and how they are said, one WORD<TAB>PRONUNCIATION a line (ARPAbet, IPA or a respelling)."""
+
     relay_host: str = "127.0.0.1"
     """The address that the relay listens on."""
 

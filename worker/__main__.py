@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import structlog
 
@@ -83,7 +84,7 @@ async def _run(settings: Settings) -> None:
 
 def _load_model(settings: Settings) -> SpeechModel:
     bundle = Bundle.load(settings.bundle)
-    model = SpeechModel(bundle)
+    model = SpeechModel(bundle, lexicon=settings.lexicon if settings.lexicon != Path() else None)
     model.warm_up()
     return model
 

@@ -2,7 +2,9 @@
 
 WorkerError
 ├── BundleError        a voice model folder that cannot be served
+├── LexiconError       a user lexicon that cannot be read
 ├── RecordingError     a reference recording that cannot become a voice
+├── TrainingError      a training run that cannot begin or go on
 ├── VoiceUnavailable   the job's voice cannot be spoken with
 └── NothingToSay       a sentence without a single sound
 """
@@ -33,6 +35,19 @@ class BundleError(WorkerError):
         self.fix = fix
 
 
+class LexiconError(WorkerError):
+    """Raised when a user lexicon cannot be read; `line` is 0 when it is about the whole file."""
+
+    code = "lexicon_invalid"
+    retryable = False
+
+    def __init__(self, path: object, line: int, reason: str) -> None:
+        super().__init__(f"lexicon {path}{f', line {line}' if line else ''}: {reason}")
+        self.path = path
+        self.line = line
+        self.reason = reason
+
+
 class RecordingError(WorkerError):
     """Raised when a reference recording cannot become a voice; the text names the fix."""
 
@@ -42,6 +57,13 @@ class RecordingError(WorkerError):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+class TrainingError(WorkerError):
+    """Raised when a training run cannot begin or go on; the text names the stage or the folder, the reason, the fix."""
+
+    code = "training_failed"
+    retryable = False
 
 
 class VoiceUnavailable(WorkerError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from storage.errors import SettingsError
@@ -22,6 +24,15 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     settings = Settings.read()
     assert (settings.redis_url, settings.worker_slots) == (GOOD["REDIS_URL"], 7)
     assert settings.owner_url == GOOD["DATABASE_URL"]
+
+
+def test_a_lexicon_is_a_path_and_none_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the setting there is no user lexicon, which an empty path stands for."""
+    for name, value in GOOD.items():
+        monkeypatch.setenv(name, value)
+    assert Settings.read().lexicon == Path()
+    monkeypatch.setenv("TIMBRELAY_LEXICON", "words.tsv")
+    assert Settings.read().lexicon == Path("words.tsv")
 
 
 @pytest.mark.parametrize(

@@ -1,29 +1,35 @@
 """Text of one sentence piece to phoneme ids: the alphabet of the synthesizer's input.
 
-The reading of words, numbers and abbreviations is `hibari.g2p`'s; the ids are those of its vocabulary, so
-speech rendered by that teacher and speech asked for in service use the same symbols.
+The reading of words, numbers and abbreviations is `hibari.g2p`'s. Our own rules come before it, for what it misreads,
+and the user's lexicon before its dictionaries. The ids are those of its vocabulary, so speech rendered by that teacher
+and speech asked for in service use the same symbols.
 """
 
+import copy
 import functools
 import hashlib
 import importlib.util
 import json
 import re
-import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any
+
+from worker.text.characters import MARK, fold_characters
+from worker.text.letters import LETTER_A
+from worker.text.lexicon import Lexicon
+from worker.text.normalise import normalise_piece, split_text
+from worker.text.pronunciation import add_stress
 
 PAD = 0
 """The id that frames every utterance; it is no symbol of the alphabet."""
 
+_CERTAIN = 5
+_SIXTEEN = "àáâãäåæçèéêëìíîï"
+_A_NAME = "Smith"
 _SPACES = re.compile(r" {2,}")
 _SILENT = frozenset(';:,.!?—…"()“”ˈˌː ')
-
-
-class _Reader(Protocol):
-    def __call__(self, text: str) -> str: ...
 
 
 def _read_alphabet() -> Mapping[str, int]:
@@ -47,37 +53,91 @@ def symbols_sha256() -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
+def _sign(place: int) -> str:
+    """The made-up word that stands for a reading of the lexicon: in small letters, so that it is taken for a word."""
+    return MARK + "".join(_SIXTEEN[place >> shift & 15] for shift in (12, 8, 4, 0))
+
+
+class _MarkedWords:
+    """The dictionaries, with the readings of marks before them."""
+
+    def __init__(self, dictionaries: Any, readings: Mapping[str, str]) -> None:
+        self._dictionaries = dictionaries
+        self._readings = readings
+
+    def __call__(self, token: Any, context: Any) -> tuple[str | None, int | None]:
+        """Phonemes and rating of a token; called by the reader."""
+        said = self._readings.get(token.text)
+        return (said, _CERTAIN) if said is not None else self._dictionaries(token, context)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dictionaries, name)
+
+
+class _MarkedTags:
+    """The tagger, to which a mark is a name: odd letters it would take for anything, even for a quotation mark."""
+
+    def __init__(self, tagger: Any, marks: Container[str]) -> None:
+        self._tagger = tagger
+        self._marks = marks
+
+    def __call__(self, words: Sequence[str]) -> list[str]:
+        """The parts of speech of the tokens of a text; called by the reader."""
+        marked = [word in self._marks for word in words]
+        tags: list[str] = self._tagger([_A_NAME if mark else word for word, mark in zip(words, marked, strict=True)])
+        return ["NNP" if mark else tag for tag, mark in zip(tags, marked, strict=True)]
+
+
 @functools.cache
-def _reader() -> _Reader:
+def _shared_reader() -> Any:
     from hibari.g2p import G2P
 
-    reader: _Reader = G2P()
-    return reader
+    return G2P()
 
 
-def _plain(text: str) -> str:
-    """The text in the forms the dictionaries know: compatibility characters such as a superscript digit or a full-width
-    letter as their plain ones, decimal digits of any script as 0-9, without lone surrogates."""
-    folded = "".join(char if char == "…" else unicodedata.normalize("NFKC", char) for char in text)
-    digits = (str(unicodedata.decimal(char)) if char.isdecimal() else char for char in folded)
-    return "".join(digits).encode("utf-8", "ignore").decode()
+def _make_reader(lexicon: Lexicon) -> Callable[[str], str]:
+    """A reader of its own readings on the shared dictionaries."""
+    reader = copy.copy(_shared_reader())
+    readings = {_sign(place): said for place, said in enumerate(lexicon.readings)} | {LETTER_A: "ˈA"}
+    reader.lexicon = _MarkedWords(reader.lexicon, readings)
+    reader.tagger = _MarkedTags(reader.tagger, readings)
+    # Words that stick to odd signs never reach the dictionaries, but the model for unknown words, which may forget the
+    # stress.
+    reader._oov = lambda word: readings.get(word) or add_stress(_shared_reader().oov(word) or "")
+    read: Callable[[str], str] = reader
+    return read
 
 
-def _read(text: str) -> str:
+def _read(reader: Callable[[str], str], text: str) -> str:
     try:
-        return _reader()(text)
+        return reader(text)
     except (ArithmeticError, LookupError, TypeError, ValueError):
         words = text.split()
         # One word the dictionary stumbles over must not silence the others.
-        return " ".join(_read(word) for word in words) if len(words) > 1 else ""
+        return " ".join(_read(reader, word) for word in words) if len(words) > 1 else ""
 
 
 class Phonemizer:
-    """American English phonemes; the dictionaries load at the first use and are shared by every instance."""
+    """American English phonemes; the dictionaries load at the first use and are shared by every instance.
+
+    With `lexicon`, the words of that file (see worker.text.lexicon) are said as it says; it is read when the phonemizer
+    is made, which raises LexiconError.
+    """
+
+    def __init__(self, lexicon: Path | None = None) -> None:
+        self._lexicon = Lexicon.none()
+        self._reader: Callable[[str], str] | None = None
+        if lexicon is not None:
+            self._lexicon = Lexicon.load(lexicon, self.phonemes)
+            self._reader = None
 
     def phonemes(self, text: str) -> str:
         """The phoneme string of `text`, limited to the alphabet, with single spaces."""
-        known = "".join(symbol for symbol in _read(_plain(text)) if symbol in SYMBOLS)
+        if self._reader is None:
+            self._reader = _make_reader(self._lexicon)
+        plain = self._lexicon.mark(fold_characters(text), _sign)
+        said = " ".join(_read(self._reader, normalise_piece(piece)) for piece in split_text(plain))
+        known = "".join(symbol for symbol in said if symbol in SYMBOLS)
         return _SPACES.sub(" ", known).strip()
 
     def ids(self, text: str) -> list[int]:
