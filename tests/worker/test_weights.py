@@ -44,6 +44,15 @@ def test_a_weight_beyond_half_precision_is_refused(tmp_path: Path) -> None:
     assert path.read_bytes() == content
 
 
+def test_a_weight_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    """A NaN is not stored in half precision either."""
+    path, matrix = tmp_path / "g.onnx", np.zeros((64, 64), np.float32)
+    matrix[3, 4] = np.nan
+    _graph(path, matrix)
+    with pytest.raises(ValueError, match=r"matrix .* not finite"):
+        halve_weights(path)
+
+
 def test_weights_come_back_into_a_network_of_their_shape_alone(tmp_path: Path) -> None:
     """What was saved loads, to half precision; another network is refused by name, and so are infinities."""
     network, path = torch.nn.Linear(8, 4), tmp_path / "w.safetensors"

@@ -11,6 +11,8 @@ import numpy as np
 from worker.sv2tts.mel import FMAX, Floats, hz_to_mel, mel_to_hz
 
 KNOTS = 128
+NARROW_KNOTS = 114
+"""So many of them carry a spectrum up to 8 kHz: the last is the first above."""
 
 
 @cache
@@ -20,10 +22,20 @@ def knot_frequencies() -> Floats:
 
 
 @cache
-def knots_to_bins(bins: int) -> Floats:
-    """Matrix float32[128, bins] of linear interpolation from knots to evenly spaced bins from 0 to 12 kHz."""
+def knots_to_bins(bins: int, knots: int = KNOTS, top: float = FMAX) -> Floats:
+    """Matrix float32[knots, bins] that interpolates the first knots to evenly spaced bins from 0 to `top` Hz."""
+    frequencies = np.linspace(0.0, top, bins)
+    rows = np.eye(KNOTS)[:knots]
+    return np.stack([np.interp(frequencies, knot_frequencies(), row) for row in rows]).astype(np.float32)
+
+
+@cache
+def bins_at_knots(bins: int, knots: int = KNOTS) -> Floats:
+    """Matrix float32[bins, knots] that reads evenly spaced bins from 0 to 12 kHz at the first knots, between bins
+    linearly."""
     frequencies = np.linspace(0.0, FMAX, bins)
-    return np.stack([np.interp(frequencies, knot_frequencies(), row) for row in np.eye(KNOTS)]).astype(np.float32)
+    rows = [np.interp(knot_frequencies()[:knots], frequencies, row) for row in np.eye(bins)]
+    return np.stack(rows).astype(np.float32)
 
 
 @cache

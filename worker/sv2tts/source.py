@@ -1,9 +1,10 @@
-"""The two sources of the vocoder: pulses at the pitch of the voice, and noise.
+"""The two sources of a vocoder: pulses at the pitch of the voice, and noise.
 
 Both are functions of the position in the stream alone (and, for pulses, of the pitch), so that a sentence sounds the
 same whatever process speaks it and however it is cut into pieces.
 """
 
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -11,52 +12,97 @@ from numpy.typing import NDArray
 
 from worker.sv2tts.mel import HOP_LENGTH, SAMPLE_RATE, Floats, hann
 
-TRANSFORM = 512
-WINDOW = 480
-HOP = 120
-BINS = TRANSFORM // 2 + 1
-
 Spectra = NDArray[np.complex64]
+Doubles = NDArray[np.float64]
 
-_HIGHEST_HARMONIC_HZ = 11_900.0
+OVERLAP = 4
+"""Frames that lie over every sample: windows of 20 ms, 5 ms apart."""
+
+_HOPS_PER_SECOND = 2 * SAMPLE_RATE // HOP_LENGTH
 _NOISE_FRAMES = 1000
 _NOISE_SEED = 20
 _UNVOICED_PITCH = 100.0
-_RAMP = ((np.arange(HOP_LENGTH) + 1) / HOP_LENGTH).astype(np.float64)
 
 
-def frame_spectra(samples: Floats) -> Spectra:
-    """Spectra complex64[T, 257] of the Hann-windowed frames of 480 samples, 120 apart, that lie within float32[N]."""
-    frames = np.lib.stride_tricks.sliding_window_view(samples, WINDOW)[::HOP]
-    return np.fft.rfft(frames * hann(WINDOW), TRANSFORM, axis=1).astype(np.complex64)
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The sample rate inside a vocoder and the length of its transforms; `transform / rate` must come out whole at
+    24 kHz as well."""
+
+    rate: int
+    transform: int
+
+    @property
+    def hop(self) -> int:
+        """Samples between frames."""
+        return self.rate // _HOPS_PER_SECOND
+
+    @property
+    def window(self) -> int:
+        """Samples of a frame."""
+        return OVERLAP * self.hop
+
+    @property
+    def bins(self) -> int:
+        """Numbers of a frame's spectrum, from 0 to half the rate."""
+        return self.transform // 2 + 1
+
+    @property
+    def out_transform(self) -> int:
+        """The length of the inverse transform, whose samples are at 24 kHz whatever the rate inside."""
+        return self.transform * SAMPLE_RATE // self.rate
+
+
+FULL = Grid(SAMPLE_RATE, 512)
+NARROW = Grid(16_000, 384)
+GRIDS = {grid.rate: grid for grid in (FULL, NARROW)}
+
+
+def frame_spectra(samples: Floats, grid: Grid) -> Spectra:
+    """Spectra complex64[T, bins] of the Hann-windowed frames, a hop apart, that lie within float32[N]."""
+    hops = samples[: len(samples) // grid.hop * grid.hop].reshape(-1, grid.hop)
+    count = len(hops) - OVERLAP + 1
+    frames = np.concatenate([hops[part : part + count] for part in range(OVERLAP)], axis=1)
+    return np.fft.rfft(frames * hann(grid.window), grid.transform, axis=1).astype(np.complex64, copy=False)
 
 
 @cache
-def noise_table() -> Spectra:
-    """Spectra complex64[1000, 257] of five seconds of white noise of unit variance, their magnitudes drawn half way (in
-    logarithm) to the mean: a steadier hiss than Gaussian noise, with less smear than noise of constant magnitude."""
-    length = _NOISE_FRAMES * HOP
+def noise_table(grid: Grid) -> Spectra:
+    """Spectra complex64[1000, bins] of five seconds of white noise with the density of unit variance at 24 kHz, their
+    magnitudes drawn half way (in logarithm) to the mean: a steadier hiss than Gaussian noise, with less smear than
+    noise of constant magnitude."""
+    length = _NOISE_FRAMES * grid.hop
     white = np.random.Generator(np.random.Philox(_NOISE_SEED)).standard_normal(length, dtype=np.float32)
-    spectra = frame_spectra(np.concatenate([white, white[: WINDOW - HOP]]))
+    spectra = frame_spectra(np.concatenate([white, white[: grid.window - grid.hop]]), grid)
     magnitude = np.maximum(np.abs(spectra), 1e-6)
     steadied = spectra / np.sqrt(magnitude)
-    level = np.sqrt(np.mean(magnitude**2) / np.mean(np.abs(steadied) ** 2))
+    level = np.sqrt(np.mean(magnitude**2) / np.mean(np.abs(steadied) ** 2) * grid.rate / SAMPLE_RATE)
     return np.asarray(steadied * level, np.complex64)
 
 
-def noise_spectra(first: int, count: int) -> Spectra:
+def noise_spectra(first: int, count: int, grid: Grid) -> Spectra:
     """Noise of the frames from number `first` of a stream."""
-    return noise_table()[np.arange(first, first + count) % _NOISE_FRAMES]
+    return noise_table(grid)[np.arange(first, first + count) % _NOISE_FRAMES]
+
+
+@cache
+def stretch_ramps(grid: Grid) -> tuple[Doubles, Doubles, Doubles]:
+    """Over the samples of 10 ms: how much of the way is done, and how many cycles have passed for each Hz at the
+    beginning and for each Hz gained until the end."""
+    done = (np.arange(2 * grid.hop) + 1) / (2 * grid.hop)
+    return done, (np.arange(2 * grid.hop) + 1) / grid.rate, np.cumsum(done) / grid.rate
 
 
 class PulseSource:
-    """A band-limited pulse train: cosines of unit amplitude at every harmonic of the pitch below 11.9 kHz.
+    """A band-limited pulse train: cosines of unit amplitude at every harmonic of the pitch up to 100 Hz below half the
+    rate.
 
     Pitch is linear between frames of 10 ms; where one of two neighbouring frames is unvoiced, the pitch is the other's
     and the amplitude fades.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
         self._pitch = _UNVOICED_PITCH
         self._voiced = False
         self._phase = 0.0
@@ -65,36 +111,48 @@ class PulseSource:
     def extend(self, pitch: Floats, voiced: NDArray[np.bool_]) -> Floats:
         """Samples from the last frame given before to the last of these; pitch in Hz, float32 and bool of [T].
 
-        The very first frame of a stream marks where the train begins, so that it yields T - 1 stretches of 240 samples
-        then and T afterwards.
+        The very first frame of a stream marks where the train begins, so that it yields T - 1 stretches of 10 ms then
+        and T afterwards.
         """
-        stretches = [self._stretch(float(hertz), bool(on)) for hertz, on in zip(pitch, voiced, strict=True)]
-        return np.concatenate([np.zeros(0, np.float32), *(stretch for stretch in stretches if stretch is not None)])
+        skipped = 0 if self._begun else 1
+        stretches = [self._next_stretch(float(hertz), bool(on)) for hertz, on in zip(pitch, voiced, strict=True)]
+        stretches = stretches[skipped:]
+        samples: Floats = np.zeros((len(stretches), 2 * self._grid.hop), np.float32)
+        loud = [number for number, (_, _, _, was, on) in enumerate(stretches) if was or on]
+        if loud:
+            samples[loud] = self._sound([stretches[number] for number in loud])
+        return samples.reshape(-1)
 
-    def _stretch(self, pitch: float, voiced: bool) -> Floats | None:
-        before, was = self._pitch, self._voiced
+    def _next_stretch(self, pitch: float, voiced: bool) -> tuple[float, float, float, bool, bool]:
+        """The phase in cycles before the next 10 ms, the pitch and whether there is voice at both ends."""
+        before, was, phase = self._pitch, self._voiced, self._phase
         after = pitch if voiced else before
         before = before if was else after
-        begun, self._begun = self._begun, True
         self._pitch, self._voiced = after, voiced
-        if not begun:
-            return None
-        hertz = before + (after - before) * _RAMP
-        phase = (self._phase + np.cumsum(hertz) / SAMPLE_RATE) % 1.0
-        self._phase = float(phase[-1])
-        gain = float(was) + (float(voiced) - float(was)) * _RAMP
-        if not (was or voiced):
-            return np.zeros(HOP_LENGTH, np.float32)
-        return (sum_harmonics(phase, hertz) * gain).astype(np.float32)
+        if self._begun:
+            _, steady, rising = stretch_ramps(self._grid)
+            self._phase = (phase + before * float(steady[-1]) + (after - before) * float(rising[-1])) % 1.0
+        self._begun = True
+        return phase, before, after, was, voiced
+
+    def _sound(self, stretches: list[tuple[float, float, float, bool, bool]]) -> Floats:
+        done, steady, rising = stretch_ramps(self._grid)
+        phase, before, after, was, on = (column[:, None] for column in np.asarray(stretches).T)
+        gained = after - before
+        cycles = phase + before * steady + gained * rising
+        train = sum_harmonics(cycles - np.floor(cycles), before + gained * done, self._grid.rate / 2 - 100)
+        return np.asarray(train * (was + (on - was) * done), np.float32)
 
 
-def sum_harmonics(phase: NDArray[np.float64], hertz: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sum of cos(2 pi h phase) over the harmonics h >= 1 of `hertz` below 11.9 kHz, by the Dirichlet kernel.
+def sum_harmonics(phase: Doubles, hertz: Doubles, highest: float) -> Floats:
+    """Sum of cos(2 pi h phase) over the harmonics h >= 1 of `hertz` below `highest` Hz, by the Dirichlet kernel.
 
-    `phase` is in cycles, `hertz` the pitch of each sample.
+    `phase` is in cycles, `hertz` the pitch of each sample. Angles are brought into one turn in double precision; their
+    sines are in single, 100 dB below the pulses.
     """
-    count = np.floor(_HIGHEST_HARMONIC_HZ / hertz) + 0.5
-    angle = 2 * np.pi * phase
-    below = 2 * np.sin(angle / 2)
+    count = np.floor(highest / hertz) + 0.5
+    turns = count * phase
+    above = np.sin((2 * np.pi * (turns - np.floor(turns))).astype(np.float32))
+    below = 2 * np.sin((np.pi * phase).astype(np.float32))
     pole = np.abs(below) < 2e-3
-    return np.where(pole, count, np.sin(count * angle) / np.where(pole, 1.0, below)) - 0.5
+    return np.where(pole, count, above / np.where(pole, np.float32(1.0), below)).astype(np.float32) - np.float32(0.5)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.errors import NothingToSay
+from worker.errors import BundleError, NothingToSay
 from worker.sv2tts.bundle import CHUNK_SAMPLES, EMBEDDING_SIZE, Bundle
 from worker.sv2tts.synthesizer import Synthesizer
 from worker.sv2tts.vocoder import Vocoder
@@ -50,6 +51,11 @@ class Speech:
         """Whether the decoder has no step left to go."""
         return self._utterance.finished
 
+    @property
+    def pending(self) -> NDArray[np.float32]:
+        """Samples that are made and not yet given, at 24 kHz."""
+        return self._buffer
+
     def next_chunk(self) -> SpeechChunk:
         """The next 80 ms, or what is left of the sentence."""
         while not self.decoded and len(self._buffer) <= CHUNK_SAMPLES:
@@ -63,10 +69,14 @@ class Speech:
 
 
 class SpeechModel:
-    """A loaded bundle that speaks; one object serves any number of threads."""
+    """A loaded bundle that speaks; one object serves any number of threads.
 
-    def __init__(self, bundle: Bundle, *, threads: int = 1) -> None:
-        self._phonemizer = Phonemizer()
+    `lexicon` is a file of pronunciations (see worker.text.lexicon); a bad one raises LexiconError.
+    """
+
+    def __init__(self, bundle: Bundle, *, threads: int = 1, lexicon: Path | None = None) -> None:
+        self._bundle = bundle
+        self._phonemizer = Phonemizer(lexicon)
         self._synthesizer = Synthesizer(bundle, threads=threads)
         self._vocoder = Vocoder(bundle, threads=threads)
 
@@ -78,11 +88,15 @@ class SpeechModel:
         return Speech(self._synthesizer, self._vocoder, ids, embedding)
 
     def warm_up(self) -> None:
-        """Speak once into the void: the first run of a session allocates what later runs use again."""
+        """Speak once into the void: the first run of a session allocates what later runs use again.
+
+        Raises BundleError when what comes is no sound: sane weights may still add up to none.
+        """
         embedding = np.full(EMBEDDING_SIZE, EMBEDDING_SIZE**-0.5, np.float32)
         speech = self.start("Ready when you are.", embedding)
         while not speech.next_chunk().last:
-            pass
+            if not np.isfinite(speech.pending).all():
+                raise BundleError(self._bundle.root, "what it says is not finite", "export it again from sane weights")
 
 
 def _to_pcm(samples: NDArray[np.float32]) -> bytes:

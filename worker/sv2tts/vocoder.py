@@ -1,12 +1,16 @@
-"""The vocoder: log-mel frames become a waveform.
+"""The vocoders: log-mel frames become a waveform.
 
 A network predicts, per frame, the pitch, whether there is voice, and the spectral envelopes of its harmonic and its
 noisy part. The wave is made from these by a source and a filter: pulses and noise, shaped in short spectra (the
 harmonic part with minimum phase) and joined by overlap-add, as in HiFTNet (Li et al., 2023) but with the network at
 frame rate only.
+
+A vocoder may work at 16 kHz inside: then the inverse transform has room for 24 kHz and leaves the bands above empty,
+which is exact and needs no state, and what comes out is 24 kHz like every stream.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Self
 
 import numpy as np
@@ -14,34 +18,42 @@ from numpy.typing import NDArray
 
 from worker.sv2tts.bundle import Bundle
 from worker.sv2tts.mel import FLOOR, HOP_LENGTH, N_MELS, Floats, hann
-from worker.sv2tts.source import BINS, HOP, TRANSFORM, WINDOW, PulseSource, Spectra, frame_spectra, noise_spectra
+from worker.sv2tts.source import FULL, GRIDS, OVERLAP, Grid, PulseSource, Spectra, frame_spectra, noise_spectra
 
 LOOK_AHEAD = 4
 """Frames that the network looks ahead; the synthesis adds two and a half."""
 
-BLOCK = LOOK_AHEAD
-"""Frames that are worked off together; the outputs of the first block belong to what was before the stream."""
+BLOCK = 8
+"""Frames that are worked off together. The synthesizer gives four frames and then eights: with four the first chunk
+would not leave earlier, and with more it would leave later."""
 
-_FLUSH = LOOK_AHEAD + 2 * BLOCK - 1
-
+_FLUSH = LOOK_AHEAD + BLOCK + 2
 _VOICED_FROM = 0.5
-_OVERLAP_GAIN = np.float32(1 / 1.5)
 _OUTPUTS = ("pitch", "voicing", "tone_real", "tone_imag", "noise", "next_cache")
 _SILENCE = np.float32(np.log(FLOOR))
+_OUT_HOP = FULL.hop
+_OUT_WINDOW = FULL.window
+
+
+@cache
+def out_window(grid: Grid) -> Floats:
+    """What frames at 24 kHz are weighted with: with the Hann window of the analysis it adds up to one, and it makes up
+    for an inverse transform that is longer than the forward one."""
+    return hann(_OUT_WINDOW) * np.float32(grid.out_transform / grid.transform / 1.5)
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What the sources are multiplied with every 5 ms: spectra `tone` complex64[T, 257] and magnitudes `noise`
-    float32[T, 257]."""
+    """What the sources are multiplied with every 5 ms: spectra `tone` complex64[T, bins] and magnitudes `noise`
+    float32[T, bins]."""
 
     tone: Spectra
     noise: Floats
 
     @classmethod
-    def none(cls) -> Self:
+    def none(cls, bins: int) -> Self:
         """No frames at all."""
-        return cls(np.zeros((0, BINS), np.complex64), np.zeros((0, BINS), np.float32))
+        return cls(np.zeros((0, bins), np.complex64), np.zeros((0, bins), np.float32))
 
     def __len__(self) -> int:
         return len(self.noise)
@@ -52,12 +64,12 @@ class Filters:
     def __add__(self, later: "Filters") -> Self:
         return type(self)(np.concatenate([self.tone, later.tone]), np.concatenate([self.noise, later.noise]))
 
-    def shape(self, pulses: Floats, first: int) -> Floats:
-        """Frames float32[T, 480] to be overlap-added 120 apart; `pulses` holds the samples under the T windows, `first`
-        is the number of the first frame in the stream."""
-        spectra = frame_spectra(pulses) * self.tone + noise_spectra(first, len(self)) * self.noise
-        frames = np.fft.irfft(spectra, TRANSFORM, axis=1)[:, :WINDOW]
-        return (frames * (hann(WINDOW) * _OVERLAP_GAIN)).astype(np.float32)
+    def shape(self, pulses: Floats, first: int, grid: Grid) -> Floats:
+        """Frames float32[T, 480] at 24 kHz, to be overlap-added 120 apart; `pulses` holds the samples under the T
+        windows, `first` is the number of the first frame in the stream."""
+        spectra = frame_spectra(pulses, grid) * self.tone + noise_spectra(first, len(self), grid) * self.noise
+        frames = np.fft.irfft(spectra, grid.out_transform, axis=1)[:, :_OUT_WINDOW]
+        return np.asarray(frames * out_window(grid), np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +80,21 @@ class Prediction:
     voiced: NDArray[np.bool_]
     filters: Filters
 
+    def since(self, frame: int) -> "Prediction":
+        """Without the first frames."""
+        return Prediction(self.pitch[frame:], self.voiced[frame:], self.filters[2 * frame :])
+
 
 class Vocoder:
-    """Turns mels into sound with the vocoder graph of a bundle; one instance serves many streams."""
+    """Turns mels into sound with a vocoder graph of a bundle; one instance serves many streams.
 
-    def __init__(self, bundle: Bundle, threads: int = 1) -> None:
-        self._session = bundle.session("vocoder", threads)
-        shape = bundle.manifest["shapes"]["vocoder"]["inputs"]["cache"]
+    Streams of every graph give 24 kHz, 240 samples a frame.
+    """
+
+    def __init__(self, bundle: Bundle, threads: int = 1, graph: str = "vocoder") -> None:
+        self._session = bundle.session(graph, threads)
+        self.grid = GRIDS[bundle.manifest["vocoders"][graph]["internal_rate"]]
+        shape = bundle.manifest["shapes"][graph]["inputs"]["cache"]
         self._cache_shape = (1, int(shape[1]), int(shape[2]))
 
     def start(self) -> "VocoderStream":
@@ -93,7 +113,7 @@ class Vocoder:
 class VocoderStream:
     """The state of one utterance between pushes.
 
-    Frames are worked off in blocks of four from the start of the utterance, however they were pushed, because the last
+    Frames are worked off in blocks of eight from the start of the utterance, however they were pushed, because the last
     bits of a matrix product depend on its size and a pitch adds up: so the sound does not depend on the cutting.
     """
 
@@ -102,10 +122,11 @@ class VocoderStream:
         self._cache = cache
         self._waiting = np.zeros((0, N_MELS), np.float32)
         self._begun = False
-        self._source = PulseSource()
-        self._pulses = np.zeros(WINDOW // 2, np.float32)
-        self._filters = Filters.none()
-        self._tail = np.zeros(WINDOW, np.float32)
+        self._grid = vocoder.grid
+        self._source = PulseSource(self._grid)
+        self._pulses = np.zeros(self._grid.window // 2, np.float32)
+        self._filters = Filters.none(self._grid.bins)
+        self._tail = np.zeros(_OUT_WINDOW, np.float32)
         self._frame = 0
         self._due = 0
         self._finished = False
@@ -134,21 +155,22 @@ class VocoderStream:
 
     def _predict(self, mel: Floats) -> None:
         said, self._cache = self._vocoder.predict(mel, self._cache)
-        if self._begun:
-            self._filters += said.filters
-            self._pulses = np.concatenate([self._pulses, self._source.extend(said.pitch, said.voiced)])
-        self._begun = True
+        # What is said of the frames before the stream is of no use.
+        said, self._begun = said if self._begun else said.since(LOOK_AHEAD), True
+        self._filters += said.filters
+        self._pulses = np.concatenate([self._pulses, self._source.extend(said.pitch, said.voiced)])
 
     def _synthesize(self) -> Floats:
         """Overlap-add the frames whose pulses are known; the samples that no later frame touches."""
-        count = (len(self._pulses) - WINDOW) // HOP + 1
+        grid = self._grid
+        count = len(self._pulses) // grid.hop - OVERLAP + 1
         if count <= 0:
             return np.zeros(0, np.float32)
-        frames = self._filters[:count].shape(self._pulses[: (count - 1) * HOP + WINDOW], self._frame)
-        sound = overlap_add(frames, self._tail)
-        self._pulses, self._filters = self._pulses[count * HOP :], self._filters[count:]
-        done, self._tail = sound[: count * HOP], sound[count * HOP :]
-        before = max(0, WINDOW // 2 - self._frame * HOP)
+        pulses = self._pulses[: (count - 1) * grid.hop + grid.window]
+        sound = overlap_add(self._filters[:count].shape(pulses, self._frame, grid), self._tail)
+        self._pulses, self._filters = self._pulses[count * grid.hop :], self._filters[count:]
+        done, self._tail = sound[: count * _OUT_HOP], sound[count * _OUT_HOP :]
+        before = max(0, _OUT_WINDOW // 2 - self._frame * _OUT_HOP)
         self._frame += count
         return done[before:]
 
@@ -156,9 +178,8 @@ class VocoderStream:
 def overlap_add(frames: Floats, tail: Floats) -> Floats:
     """`tail` float32[480] and frames float32[T, 480], 120 apart and beginning where the tail begins, added up:
     float32[120 T + 480]."""
-    blocks = WINDOW // HOP
-    sound: NDArray[np.float32] = np.zeros((len(frames) + blocks, HOP), np.float32)
-    sound[:blocks] += tail.reshape(blocks, HOP)
-    for block in range(blocks):
-        sound[block : block + len(frames)] += frames[:, block * HOP : (block + 1) * HOP]
+    sound: NDArray[np.float32] = np.zeros((len(frames) + OVERLAP, _OUT_HOP), np.float32)
+    sound[:OVERLAP] += tail.reshape(OVERLAP, _OUT_HOP)
+    for part in range(OVERLAP):
+        sound[part : part + len(frames)] += frames[:, part * _OUT_HOP : (part + 1) * _OUT_HOP]
     return sound.reshape(-1)

@@ -2,8 +2,8 @@
 
     python -m worker.training.bundle_export --bundle bundles/base --version 1 [--figures FIGURES.json]
 
-Stores the graphs' weights in half precision first. Can be run again whenever a graph has changed; the figures of the
-earlier manifest stay unless given anew.
+Stores the graphs' weights in half precision first, and writes no manifest that a worker would refuse. Can be run again
+whenever a graph has changed; the figures of the earlier manifest stay unless given anew.
 """
 
 import argparse
@@ -12,24 +12,30 @@ import json
 from pathlib import Path
 from typing import Any
 
-from onnxruntime import InferenceSession
-
-from worker.sv2tts.bundle import FIXED, FORMAT, GRAPHS, MANIFEST, graph_shapes
+from worker.errors import BundleError
+from worker.sv2tts.bundle import FIXED, FORMAT, MANIFEST, graph_shapes, open_graph, verify_bundle
+from worker.sv2tts.fit import GRAPHS
 from worker.text.phonemes import symbols_sha256
 from worker.training.half_weights import halve_weights
+
+LARGEST_BYTES = 45_000_000
+"""The most that a bundle may hold, graphs and weights to go on from together."""
 
 _PSEUDO_SPEAKERS = "pseudo-speakers rendered with hibari-tts 0.2.1 (Apache-2.0)"
 _LIBRISPEECH = "LibriSpeech train-clean-100 (CC BY 4.0, V. Panayotov et al., openslr.org/12)"
 _PIPER = "speech of Piper's LibriTTS-R and VCTK voices (samples Apache-2.0, corpora CC BY 4.0)"
 _SYNTHESIZER = f"trained on {_PSEUDO_SPEAKERS}, {_LIBRISPEECH} and {_PIPER}"
 _VOCODER = f"trained on {_PSEUDO_SPEAKERS}, {_LIBRISPEECH}, LJ Speech (public domain) and {_PIPER}"
+_NARROW_VOCODER = f"distilled from vocoder.onnx on mels of the same: {_VOCODER}"
 ORIGINS = {
     "encoder.onnx": ("Apache-2.0", "GE2E speaker encoder of Resemblyzer 0.1.4 (Resemble AI), converted to ONNX"),
     "synthesizer_encoder.onnx": ("Apache-2.0", _SYNTHESIZER),
     "synthesizer_decoder.onnx": ("Apache-2.0", _SYNTHESIZER),
     "vocoder.onnx": ("Apache-2.0", _VOCODER),
+    "vocoder_16k.onnx": ("Apache-2.0", _NARROW_VOCODER),
     "synthesizer.safetensors": ("Apache-2.0", _SYNTHESIZER),
     "vocoder.safetensors": ("Apache-2.0", _VOCODER),
+    "vocoder_16k.safetensors": ("Apache-2.0", _NARROW_VOCODER),
 }
 
 
@@ -41,23 +47,28 @@ def describe_file(path: Path) -> dict[str, str | int]:
     return {"sha256": checksum, "bytes": len(content), "licence": licence, "source": source}
 
 
-def describe_shapes(path: Path) -> dict[str, dict[str, list[int | str]]]:
-    """Inputs and outputs of a graph."""
-    return graph_shapes(InferenceSession(str(path), providers=["CPUExecutionProvider"]))
-
-
 def build_manifest(root: Path, version: str, figures: dict[str, Any]) -> dict[str, Any]:
-    """The manifest of the folder; raises FileNotFoundError when one of the graphs is not there."""
-    return {
+    """The manifest of the folder.
+
+    Raises FileNotFoundError when one of the graphs is not there, and BundleError when they could not be served: a graph
+    that the runtime cannot open, parts that do not fit each other, weights that are no numbers, too many bytes.
+    """
+    manifest = {
         "format": FORMAT,
         "name": root.resolve().name,
         "version": version,
         **FIXED,
         "symbols_sha256": symbols_sha256(),
         "files": {path.name: describe_file(path) for path in _list_files(root)},
-        "shapes": {name: describe_shapes(root / f"{name}.onnx") for name in GRAPHS},
+        "shapes": {name: graph_shapes(open_graph(root, name)) for name in GRAPHS},
         "figures": figures,
     }
+    verify_bundle(root, manifest)
+    size = sum(entry["bytes"] for entry in manifest["files"].values())
+    if size > LARGEST_BYTES:
+        fix = "leave out the .safetensors of a part, or make a network smaller"
+        raise BundleError(root, f"its files have {size} bytes in all, at most {LARGEST_BYTES} may be", fix)
+    return manifest
 
 
 def _list_files(root: Path) -> list[Path]:

@@ -17,7 +17,7 @@ _SUFFIX = "_half"
 def halve_weights(path: Path) -> int:
     """Store the large float32 weights of a graph as float16, in place; returns how many. Doing it twice does no harm.
 
-    Raises ValueError when a weight is beyond what half precision can hold.
+    Raises ValueError when a weight is no number or beyond what half precision can hold; the file stays as it was then.
     """
     model = onnx.load(path)
     large = [
@@ -37,6 +37,8 @@ def halve_weights(path: Path) -> int:
 
 def _halve(weight: TensorProto) -> TensorProto:
     values = numpy_helper.to_array(weight)
+    if not np.isfinite(values).all():
+        raise ValueError(f"weight {weight.name} holds a number that is not finite")
     if np.abs(values).max() > np.finfo(np.float16).max:
         raise ValueError(f"weight {weight.name} reaches {np.abs(values).max():g}, more than float16 can hold")
     return numpy_helper.from_array(values.astype(np.float16), weight.name + _SUFFIX)

@@ -4,7 +4,7 @@ python -m worker.training.weights --checkpoint WORK/run/checkpoint.pt --out bund
 """
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import torch
@@ -28,9 +28,13 @@ def save_weights(state: Mapping[str, torch.Tensor], path: Path) -> None:
     save_file(kept, path)
 
 
-def load_weights(network: nn.Module, path: Path) -> None:
-    """Read weights into a network of the same shape; raises RuntimeError that names what does not fit."""
-    network.load_state_dict({name: value.float() for name, value in load_file(path).items()})
+def load_weights(network: nn.Module, path: Path, new: Collection[str] = ()) -> None:
+    """Read weights into a network of the same shape; raises RuntimeError that names what does not fit.
+
+    Those named in `new` keep their first values when the file is older than they are.
+    """
+    state = {name: value for name, value in network.state_dict().items() if name in new}
+    network.load_state_dict(state | {name: value.float() for name, value in load_file(path).items()})
 
 
 def main() -> None:

@@ -2,9 +2,9 @@
 
     python -m worker.training.vocoder.export --checkpoint last.pt --out vocoder.onnx
 
-The graph takes `mel` [batch, frames, 80] and `cache` [batch, 6, 1616] (zeros at first) and gives, for the frames
+The graph takes `mel` [batch, frames, 80] and `cache` [batch, 6, width] (zeros at first) and gives, for the frames
 LOOK_AHEAD earlier, `pitch` [batch, frames] in Hz, `voicing` [batch, frames] (probability), `next_cache`, and every 5 ms
-what the sources are multiplied with, [batch, 2 frames, 257]: `tone_real` and `tone_imag` (minimum phase) and `noise`.
+what the sources are multiplied with, [batch, 2 frames, bins]: `tone_real` and `tone_imag` (minimum phase) and `noise`.
 """
 
 import argparse
@@ -17,27 +17,29 @@ import torch
 from torch import Tensor, nn
 
 from worker.sv2tts.envelope import KNOTS, knots_to_bins
-from worker.sv2tts.mel import FLOOR, N_MELS
-from worker.sv2tts.source import BINS, TRANSFORM
-from worker.training.vocoder.network import VocoderNetwork, cache_shapes
+from worker.sv2tts.mel import FLOOR, N_MELS, Floats
+from worker.sv2tts.source import FULL, Grid
+from worker.training.vocoder.network import VocoderNetwork
 
-OPSET = 18
+OPSET = 20
 MEL_CONTRAST, MEL_WIDTH = 0.4, 41
 HARMONIC_CONTRAST, NOISE_CONTRAST, KNOT_WIDTH = 0.3, 0.6, 41
 OUTPUTS = ("pitch", "voicing", "tone_real", "tone_imag", "noise", "next_cache")
 LOUDEST = 3.0
 
 
-def knots_to_phase() -> Tensor:
-    """Matrix float32[128, 257] from log-magnitudes on knots to the phases of minimum-phase spectra, in radians.
+def knots_to_phase(spread: Floats) -> Tensor:
+    """Matrix float32[knots, bins] from log-magnitudes on knots to the phases of minimum-phase spectra, in radians;
+    `spread` float32[knots, bins] interpolates the magnitudes.
 
     The phase of a minimum-phase spectrum is linear in its log-magnitude: the odd part of the folded cepstrum (Oppenheim
     and Schafer, "Discrete-Time Signal Processing").
     """
-    cepstra = np.fft.irfft(knots_to_bins(BINS).astype(np.float64), TRANSFORM, axis=1)
-    cepstra[:, 1 : TRANSFORM // 2] *= 2
-    cepstra[:, TRANSFORM // 2 + 1 :] = 0
-    return torch.from_numpy(np.fft.rfft(cepstra, TRANSFORM, axis=1).imag.astype(np.float32))
+    transform = 2 * (spread.shape[1] - 1)
+    cepstra = np.fft.irfft(spread.astype(np.float64), transform, axis=1)
+    cepstra[:, 1 : transform // 2] *= 2
+    cepstra[:, transform // 2 + 1 :] = 0
+    return torch.from_numpy(np.fft.rfft(cepstra, transform, axis=1).imag.astype(np.float32))
 
 
 def contrast(size: int, width: int, amount: float) -> Tensor:
@@ -54,6 +56,24 @@ def contrast(size: int, width: int, amount: float) -> Tensor:
     return torch.from_numpy(((1 + amount) * np.eye(size) - amount * mean).astype(np.float32))
 
 
+class Spectra(nn.Module):
+    """Envelopes on knots as spectra on the bins of a grid."""
+
+    def __init__(self, grid: Grid, knots: int) -> None:
+        super().__init__()
+        spread = knots_to_bins(grid.bins, knots, grid.rate / 2)
+        self.to_bins: Tensor
+        self.to_phase: Tensor
+        self.register_buffer("to_bins", torch.from_numpy(spread))
+        self.register_buffer("to_phase", knots_to_phase(spread))
+
+    def forward(self, harmonic: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Levels [B, 2 T, knots] -> `tone_real`, `tone_imag` and `noise` [B, 2 T, bins]."""
+        harmonic, noise = harmonic.clamp(max=LOUDEST), noise.clamp(max=LOUDEST)
+        tone, phase = torch.exp(harmonic @ self.to_bins), harmonic @ self.to_phase
+        return tone * torch.cos(phase), tone * torch.sin(phase), torch.exp(noise @ self.to_bins)
+
+
 class Serving(nn.Module):
     """The network with its post-filters, its caches side by side in one tensor, its pitch decoded and its envelopes as
     spectra."""
@@ -61,33 +81,25 @@ class Serving(nn.Module):
     def __init__(self, network: VocoderNetwork) -> None:
         super().__init__()
         self.network = network
-        self.to_bins: Tensor
-        self.to_phase: Tensor
+        self.spectra = Spectra(FULL, KNOTS)
         self.clear_mel: Tensor
         self.clear_noise: Tensor
         self.clear_harmonic: Tensor
-        self.register_buffer("to_bins", torch.from_numpy(knots_to_bins(BINS)))
-        self.register_buffer("to_phase", knots_to_phase())
         self.register_buffer("clear_mel", contrast(N_MELS, MEL_WIDTH, MEL_CONTRAST))
         self.register_buffer("clear_noise", contrast(KNOTS, KNOT_WIDTH, NOISE_CONTRAST))
         self.register_buffer("clear_harmonic", contrast(KNOTS, KNOT_WIDTH, HARMONIC_CONTRAST))
 
     def forward(self, mel: Tensor, cache: Tensor) -> tuple[Tensor, ...]:
         """See the module."""
-        caches = torch.split(cache, [width for _, width in cache_shapes()], dim=-1)
         clear = (mel @ self.clear_mel).clamp(min=math.log(FLOOR))
-        logits, voicing, harmonic, noise, kept = self.network(clear, caches)
-        harmonic = (harmonic @ self.clear_harmonic).clamp(max=LOUDEST)
-        noise = (noise @ self.clear_noise).clamp(max=LOUDEST)
-        tone, phase = torch.exp(harmonic @ self.to_bins), harmonic @ self.to_phase
-        return (
-            self.network.decode_pitch(logits),
-            torch.sigmoid(voicing),
-            tone * torch.cos(phase),
-            tone * torch.sin(phase),
-            torch.exp(noise @ self.to_bins),
-            torch.cat(kept, dim=-1),
-        )
+        logits, voicing, harmonic, noise, kept = self.network(clear, split_cache(self.network, cache))
+        spectra = self.spectra(harmonic @ self.clear_harmonic, noise @ self.clear_noise)
+        return self.network.decode_pitch(logits), torch.sigmoid(voicing), *spectra, torch.cat(kept, dim=-1)
+
+
+def split_cache(network: VocoderNetwork, cache: Tensor) -> tuple[Tensor, ...]:
+    """The caches of the network's layers, which lie side by side in [B, 6, width]."""
+    return torch.split(cache, [width for _, width in network.size.cache_shapes()], dim=-1)
 
 
 def read_network(path: Path) -> VocoderNetwork:
@@ -99,13 +111,17 @@ def read_network(path: Path) -> VocoderNetwork:
 
 
 def export_network(network: VocoderNetwork, out: Path) -> None:
-    """Write the graph, batch and frames dynamic."""
-    width = sum(size for _, size in cache_shapes())
-    frames = cache_shapes()[0][0]
-    example = (torch.zeros(2, 9, 80), torch.zeros(2, frames, width))
+    """Write the graph of the full network."""
+    export_graph(Serving(network), network, out)
+
+
+def export_graph(serving: nn.Module, network: VocoderNetwork, out: Path) -> None:
+    """Write a graph, batch and frames dynamic; `serving` takes and gives what the module says."""
+    shapes = network.size.cache_shapes()
+    example = (torch.zeros(2, 9, N_MELS), torch.zeros(2, shapes[0][0], sum(width for _, width in shapes)))
     batch, length = torch.export.Dim("batch"), torch.export.Dim("frames")
     program = torch.onnx.export(
-        Serving(network).eval(),
+        serving.eval(),
         example,
         input_names=["mel", "cache"],
         output_names=list(OUTPUTS),
