@@ -101,11 +101,11 @@ class PulseSource:
     and the amplitude fades.
     """
 
-    def __init__(self, grid: Grid) -> None:
+    def __init__(self, grid: Grid, phase: float = 0.0) -> None:
         self._grid = grid
         self._pitch = _UNVOICED_PITCH
         self._voiced = False
-        self._phase = 0.0
+        self._phase = phase
         self._begun = False
 
     def extend(self, pitch: Floats, voiced: NDArray[np.bool_]) -> Floats:

@@ -1,6 +1,6 @@
 """Packed training data of the synthesizer: log-mels, phoneme ids, their spans, and speaker embeddings.
 
-    python -m worker.training.dataset --source DIR [--source DIR ...] --encoder pretrained.pt --out DIR
+    python -m worker.training.dataset --source DIR [--source DIR ...] --encoder encoder.onnx --out DIR
 
 A source is a folder of utterances `*.npz` with `wav` (int16 at 24 kHz), `ids`, `durations` (in `unit` samples, 600
 when absent), and `speaker`. With `--full-band CORPUS`, recordings that lack the top bands get them from a model of
@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import soxr
-import torch
-from torch import nn
+from onnxruntime import InferenceSession, SessionOptions
 
-from worker.sv2tts.encoder import partial_mels, raise_volume
+from worker.errors import TrainingError
+from worker.sv2tts.encoder import ENCODER_RATE, embed_with
 from worker.sv2tts.mel import log_mel
 from worker.training.bandwidth import BandModel
 from worker.training.render import DURATION_UNIT, SAMPLE_RATE
@@ -31,31 +31,33 @@ _REFERENCE_SECONDS = 5.0
 _EMBEDDINGS = 6
 
 
-class SpeakerNetwork(nn.Module):
-    """The GE2E encoder (three LSTM layers of 256), to load Resemblyzer's published weights into."""
+class SpeakerViews:
+    """Embeds speech with the GE2E encoder: a bundle's graph, or the weights in Resemblyzer's `pretrained.pt`."""
 
-    def __init__(self, weights: Path) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(40, 256, 3, batch_first=True)
-        self.linear = nn.Linear(256, 256)
-        state = torch.load(weights, map_location="cpu", weights_only=True)["model_state"]
-        self.load_state_dict({name: state[name] for name in self.state_dict()})
+    def __init__(self, encoder: Path) -> None:
+        options = SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        self._session = InferenceSession(_read_graph(encoder), options, providers=["CPUExecutionProvider"])
 
-    @torch.inference_mode()
     def embed(self, wav: Array) -> Array:
         """Unit float32[256] of float32[N] at 24 kHz."""
-        samples = soxr.resample(wav, SAMPLE_RATE, 16000).astype(np.float32)
-        mels = torch.from_numpy(partial_mels(raise_volume(samples)))
-        hidden = self.lstm(mels)[1][0][-1]
-        partials = nn.functional.normalize(torch.relu(self.linear(hidden)), dim=1)
-        return np.asarray(nn.functional.normalize(partials.mean(dim=0), dim=0).numpy(), np.float32)
+        return embed_with(self._session, soxr.resample(wav, SAMPLE_RATE, ENCODER_RATE).astype(np.float32))
+
+
+def _read_graph(encoder: Path) -> bytes:
+    if encoder.suffix == ".onnx":
+        return encoder.read_bytes()
+    from worker.training.encoder_export import build_model, read_weights
+
+    return bytes(build_model(read_weights(encoder)).SerializeToString())
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
     """Packed utterances; `starts` and `symbol_starts` [U + 1] delimit them in `mels` [frames, 80] and in `ids` and
     `ends` (the sample, from the utterance's start, where a symbol ends); `speakers` [U] are rows of `embeddings`
-    [S, E, 256], which holds E views of every speaker."""
+    [S, E, 256], which holds E views of every speaker; `quality` [S] is how natural each one's recordings sound, on
+    the scale of 1 to 5 of mean opinion scores."""
 
     mels: npt.NDArray[np.float16]
     starts: Integers
@@ -64,22 +66,31 @@ class Corpus:
     symbol_starts: Integers
     speakers: Integers
     embeddings: Array
+    quality: Array
 
     @classmethod
     def load(cls, root: Path) -> "Corpus":
-        """Open the arrays that `write_corpus` wrote; the mels stay on disk."""
-        arrays = np.load(root / "corpus.npz")
+        """Open the arrays that `write_corpus` and `quality` wrote; the mels stay on disk."""
+        arrays = np.load(root / INDEX)
         mels = np.load(root / "mels.npy", mmap_mode="r")
-        return cls(mels, *(arrays[name] for name in _NAMES))
+        scores = root / QUALITY
+        found = len(arrays["embeddings"])
+        quality = np.load(scores) if scores.exists() else np.full(found, FAIR_QUALITY, np.float32)
+        return cls(mels=mels, quality=quality, **{name: arrays[name] for name in _NAMES})
 
     def __len__(self) -> int:
         return len(self.speakers)
 
 
+INDEX = "corpus.npz"
+QUALITY = "quality.npy"
+FAIR_QUALITY = 3.5
+"""What is assumed of speakers that nobody scored."""
+
 _NAMES = ("starts", "ids", "ends", "symbol_starts", "speakers", "embeddings")
 
 
-def _embed_speaker(network: SpeakerNetwork, wavs: Sequence[Array], rng: np.random.Generator) -> Array:
+def _embed_speaker(encoder: SpeakerViews, wavs: Sequence[Array], rng: np.random.Generator) -> Array:
     """Views of one speaker, each of a few seconds of utterances drawn at random."""
     views = []
     for _ in range(_EMBEDDINGS):
@@ -89,7 +100,7 @@ def _embed_speaker(network: SpeakerNetwork, wavs: Sequence[Array], rng: np.rando
             seconds += len(wavs[index]) / SAMPLE_RATE
             if seconds > _REFERENCE_SECONDS:
                 break
-        views.append(network.embed(np.concatenate(parts)))
+        views.append(encoder.embed(np.concatenate(parts)))
     return np.stack(views)
 
 
@@ -116,20 +127,27 @@ def _read_speaker(paths: Sequence[Path], bands: BandModel | None) -> tuple[list[
     return utterances, wavs
 
 
-def write_corpus(sources: Sequence[Path], encoder: Path, out: Path, bands: BandModel | None = None) -> int:
-    """Pack the utterances of `sources` into `out`; their number."""
-    network, rng = SpeakerNetwork(encoder), np.random.default_rng(0)
+def group_speakers(sources: Sequence[Path]) -> list[list[Path]]:
+    """The utterances of each speaker, in the order in which a corpus numbers them."""
     by_speaker: dict[tuple[str, str], list[Path]] = defaultdict(list)
     for source in sources:
         for path in sorted(source.glob("*.npz")):
             by_speaker[source.name, str(np.load(path)["speaker"])].append(path)
+    return list(by_speaker.values())
+
+
+def write_corpus(sources: Sequence[Path], encoder: Path, out: Path, bands: BandModel | None = None) -> int:
+    """Pack the utterances of `sources` into `out`; their number. Raises TrainingError when there are none."""
+    views, rng = SpeakerViews(encoder), np.random.default_rng(0)
     packed: list[_Utterance] = []
     speakers, embeddings = [], []
-    for number, paths in enumerate(by_speaker.values()):
+    for number, paths in enumerate(group_speakers(sources)):
         utterances, wavs = _read_speaker(paths, bands)
         packed += [replace(utterance, mels=utterance.mels.astype(np.float16)) for utterance in utterances]
         speakers += [number] * len(utterances)
-        embeddings.append(_embed_speaker(network, wavs, rng))
+        embeddings.append(_embed_speaker(views, wavs, rng))
+    if not packed:
+        raise TrainingError(f"{' and '.join(map(str, sources))} hold no utterance: nothing there could be aligned")
     _save(packed, speakers, embeddings, out)
     return len(packed)
 
@@ -137,26 +155,31 @@ def write_corpus(sources: Sequence[Path], encoder: Path, out: Path, bands: BandM
 def _save(packed: Sequence[_Utterance], speakers: Sequence[int], embeddings: Sequence[Array], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     np.save(out / "mels.npy", np.concatenate([utterance.mels for utterance in packed]))
-    np.savez(
-        out / "corpus.npz",
-        starts=np.cumsum([0, *(len(utterance.mels) for utterance in packed)]),
-        ids=np.concatenate([utterance.ids for utterance in packed]),
-        ends=np.concatenate([utterance.ends for utterance in packed]),
-        symbol_starts=np.cumsum([0, *(len(utterance.ids) for utterance in packed)]),
-        speakers=np.asarray(speakers),
-        embeddings=np.stack(embeddings),
-    )
+    part = out / "corpus.part"
+    with part.open("wb") as file:
+        np.savez(
+            file,
+            starts=np.cumsum([0, *(len(utterance.mels) for utterance in packed)]),
+            ids=np.concatenate([utterance.ids for utterance in packed]),
+            ends=np.concatenate([utterance.ends for utterance in packed]),
+            symbol_starts=np.cumsum([0, *(len(utterance.ids) for utterance in packed)]),
+            speakers=np.asarray(speakers),
+            embeddings=np.stack(embeddings),
+        )
+    # Whoever finds this name finds a whole corpus.
+    part.rename(out / INDEX)
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description="Pack rendered or aligned speech for the synthesizer's training.")
     parser.add_argument("--source", type=Path, action="append", required=True)
-    parser.add_argument("--encoder", type=Path, required=True, help="Resemblyzer's pretrained.pt")
+    parser.add_argument(
+        "--encoder", type=Path, required=True, help="a bundle's encoder.onnx or Resemblyzer's pretrained.pt"
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--full-band", type=Path, help="a packed corpus to guess missing bands from")
     options = parser.parse_args()
-    torch.set_num_threads(1)
     bands = BandModel.fit(Corpus.load(options.full_band).mels) if options.full_band else None
     print(write_corpus(options.source, options.encoder, options.out, bands), "utterances")
 

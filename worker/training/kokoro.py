@@ -162,9 +162,9 @@ def _write_utterance(path: Path, renderer: Renderer, prompts: Prompts, seed: int
         return 0.0
     wav = np.clip(rendering.wav * 32767, -32768, 32767).astype(np.int16)
     part = path.with_suffix(".part")
-    spoken = {"wav": wav, "ids": rendering.ids, "durations": rendering.durations, "unit": 1, "text": text}
+    name = f"kokoro-{speaker.seed}"
     with part.open("wb") as file:
-        np.savez(file, **spoken, speaker=f"kokoro-{speaker.seed}")
+        np.savez(file, wav=wav, ids=rendering.ids, durations=rendering.durations, unit=1, text=text, speaker=name)
     part.rename(path)
     return len(wav) / SAMPLE_RATE
 

@@ -22,7 +22,7 @@ _FAR = 1 << 40
 @dataclass(frozen=True, slots=True)
 class Batch:
     """`ids` [B, N], `lengths` [B], `mels` [B, S * 4, 80] not normalised, `steps` [B] (valid ones of S),
-    `alignment` [B, S, N], `embedding` [B, 256]."""
+    `alignment` [B, S, N], `embedding` [B, 256], `quality` [B] on the scale of mean opinion scores."""
 
     ids: Tensor
     lengths: Tensor
@@ -30,6 +30,7 @@ class Batch:
     steps: Tensor
     alignment: Tensor
     embedding: Tensor
+    quality: Tensor
 
 
 def draw_embedding(views: np.ndarray, rng: np.random.Generator, noise: float) -> np.ndarray:
@@ -64,6 +65,7 @@ def collate(corpus: Corpus, rows: np.ndarray, rng: np.random.Generator, noise: f
         embedding=torch.from_numpy(
             np.stack([draw_embedding(corpus.embeddings[corpus.speakers[row]], rng, noise) for row in rows])
         ),
+        quality=torch.from_numpy(corpus.quality[corpus.speakers[rows]].astype(np.float32)),
     )
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from worker.text.phonemes import SYMBOL_COUNT
+from worker.training.dataset import FAIR_QUALITY
 
 FRAMES_PER_STEP = 4
 WINDOW_BEHIND, WINDOW_AHEAD = 1, 6
@@ -20,6 +21,9 @@ WINDOW_BEHIND, WINDOW_AHEAD = 1, 6
 
 LOOK_AHEAD = 4
 """Frames by which the post-net lags: one a layer."""
+
+ASKED_QUALITY = 4.3
+"""The score of good recordings; beyond what training saw, speech gets no better."""
 
 _KERNEL = 5
 _PAST = 3
@@ -108,10 +112,15 @@ class PostNet(nn.Module):
 
 
 class Tacotron(nn.Module):
-    """The whole network; mels are normalised with the buffers `mean` and `scale` [80]."""
+    """The whole network; mels are normalised with the buffers `mean` and `scale` [80].
+
+    Recordings differ in how natural they sound, so the network is told the score of each in training, and `asked`, the
+    one to speak with, in service: it learns a person's voice without the person's room.
+    """
 
     mean: Tensor
     scale: Tensor
+    asked: Tensor
 
     def __init__(self, sizes: Sizes | None = None) -> None:
         super().__init__()
@@ -119,7 +128,10 @@ class Tacotron(nn.Module):
         self.sizes = sizes
         self.register_buffer("mean", torch.zeros(sizes.mels))
         self.register_buffer("scale", torch.ones(sizes.mels))
+        self.register_buffer("asked", torch.tensor(ASKED_QUALITY))
         self.speaker = nn.Linear(sizes.embedding, sizes.speaker)
+        self.quality = nn.Linear(1, sizes.speaker, bias=False)
+        nn.init.zeros_(self.quality.weight)
         self.encoder = PhonemeEncoder(sizes)
         self.attention = Attention(sizes)
         self.prenet = nn.ModuleList([nn.Linear(sizes.mels, 192), nn.Linear(192, sizes.prenet)])
@@ -131,9 +143,11 @@ class Tacotron(nn.Module):
         self.projection = nn.Linear(sizes.decoder_lstm + sizes.memory, FRAMES_PER_STEP * sizes.mels)
         self.postnet = PostNet(sizes)
 
-    def project_speaker(self, embedding: Tensor) -> Tensor:
-        """[B, speaker] of unit embeddings [B, 256]; bounded, so that no embedding drives the decoder astray."""
-        return torch.tanh(self.speaker(embedding * 16.0))
+    def project_speaker(self, embedding: Tensor, quality: Tensor | None = None) -> Tensor:
+        """[B, speaker] of unit embeddings [B, 256] and scores [B], `asked` when left out; bounded, so that no
+        embedding drives the decoder astray."""
+        score = self.asked.expand(embedding.shape[0]) if quality is None else quality
+        return torch.tanh(self.speaker(embedding * 16.0) + self.quality((score - FAIR_QUALITY).unsqueeze(1)))
 
     def feed(self, frames: Tensor) -> Tensor:
         """The pre-net: half of its units are dropped in training, none in service."""

@@ -62,23 +62,65 @@ def attention_loss(network: Tacotron, queries: Tensor, memory: Tensor, batch: Ba
     return -(target * log_weights).sum(dim=-1)[valid].mean()
 
 
-def compute_losses(network: Tacotron, batch: Batch, noise: float, own: float) -> Losses:
-    """The losses of a batch; a share `own` of the fed-back frames is what the network itself would have said."""
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A batch as the network says it: `truth` and what it made of it before (`frames`) and after the post-net
+    (`refined`), normalised [B, T, 80], the loss of its attention, `spoken` [B, T], false past the ends, and the
+    `embedding` [B, 256] it spoke with: not that of the truth in rows that are a `stranger` [B]'s."""
+
+    truth: Tensor
+    frames: Tensor
+    refined: Tensor
+    attention: Tensor
+    spoken: Tensor
+    embedding: Tensor
+    stranger: Tensor
+
+
+def meet_strangers(embedding: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """Embeddings [B, 256], a share of them mixed with another row's, and which ones [B]; never the first.
+
+    There are far fewer people in the data than in the world; between two voices lies a third.
+    """
+    stranger = torch.rand(len(embedding)) < share
+    stranger[0] = False
+    weight = 0.3 + 0.4 * torch.rand(len(embedding), 1)
+    mixed = torch.lerp(embedding, embedding[torch.randperm(len(embedding))], weight)
+    return torch.where(stranger[:, None], functional.normalize(mixed, dim=1), embedding), stranger
+
+
+def attempt_batch(network: Tacotron, batch: Batch, noise: float, own: float, strangers: float = 0.0) -> Attempt:
+    """Say a batch along its alignment; a share `own` of the fed-back frames is what the network itself would have
+    said, and all of them in the share of rows that are said in a stranger's voice."""
     truth = (batch.mels - network.mean) / network.scale
-    speaker = network.project_speaker(batch.embedding)
+    embedding, stranger = meet_strangers(batch.embedding, strangers)
+    speaker = network.project_speaker(embedding, batch.quality)
     memory = network.encoder(batch.ids, batch.lengths, speaker)
     fed = feed_back(truth, noise)
     if own > 0:
         with torch.no_grad():
             said = network.decode(fed, memory, speaker, batch.alignment)[0]
-        chosen = (torch.rand(fed.shape[:2]) < own).unsqueeze(-1)
-        fed = torch.where(chosen, feed_back(said.float(), noise / 2), fed)
+        chosen = (torch.rand(fed.shape[:2]) < own) | stranger[:, None]
+        fed = torch.where(chosen.unsqueeze(-1), feed_back(said.float(), noise / 2), fed)
     frames, queries = network.decode(fed, memory, speaker, batch.alignment)
-    refined, frames = network.postnet(frames).float(), frames.float()
     valid = torch.arange(batch.alignment.shape[1])[None] < batch.steps[:, None]
-    spoken = valid.repeat_interleave(FRAMES_PER_STEP, dim=1)
-    rough = functional.l1_loss(frames[spoken], truth[spoken])
-    fine = functional.l1_loss(refined[spoken], truth[spoken])
-    square = functional.mse_loss(refined[spoken], truth[spoken])
     attention = attention_loss(network, queries, memory, batch, valid)
-    return Losses(rough + fine + 0.5 * square + _ATTENTION_WEIGHT * attention, rough, fine, attention)
+    spoken = valid.repeat_interleave(FRAMES_PER_STEP, dim=1)
+    refined = network.postnet(frames).float()
+    return Attempt(truth, frames.float(), refined, attention, spoken, embedding, stranger)
+
+
+def compute_losses(network: Tacotron, batch: Batch, noise: float, own: float) -> Losses:
+    """The losses of a batch, without an adversary."""
+    return regression_losses(attempt_batch(network, batch, noise, own))
+
+
+def regression_losses(attempt: Attempt) -> Losses:
+    """How far an attempt is from the truth where it is in the same voice, and from its alignment."""
+    known = attempt.spoken & ~attempt.stranger[:, None]
+    truth, refined = attempt.truth[known], attempt.refined[known]
+    rough = functional.l1_loss(attempt.frames[known], truth)
+    fine = functional.l1_loss(refined, truth)
+    square = functional.mse_loss(refined, truth)
+    total = rough + fine + 0.5 * square + _ATTENTION_WEIGHT * attempt.attention
+    return Losses(total, rough, fine, attempt.attention)

@@ -44,7 +44,7 @@ def delay(frames: Tensor) -> Tensor:
 @torch.no_grad()
 def say_batch(network: Tacotron, batch: Batch) -> Tensor:
     """Log-mels [B, T, 80] in the network's words, on the time axis of the true ones."""
-    speaker = network.project_speaker(batch.embedding)
+    speaker = network.project_speaker(batch.embedding, batch.quality)
     memory = network.encoder(batch.ids, batch.lengths, speaker)
     truth = delay((batch.mels - network.mean) / network.scale)
     fed = truth
@@ -87,10 +87,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    torch.manual_seed(options.seed)
-    batches = iterate_batches(read_corpora(options.data), BATCH, np.random.default_rng(options.seed))
-    frames = distil_frames(batches, read_synthesizer(options.synthesizer), read_network(options.vocoder))
-    write_shards(options.out, f"distil-{options.seed}", frames, int(options.hours * 360_000))
+    corpora, vocoder = read_corpora(options.data), read_network(options.vocoder)
+    synthesizer = read_synthesizer(options.synthesizer)
+
+    def distil(number: int) -> Iterator[Frames]:
+        torch.manual_seed(options.seed + 1000 * number)
+        batches = iterate_batches(corpora, BATCH, np.random.default_rng([options.seed, number]))
+        return distil_frames(batches, synthesizer, vocoder)
+
+    write_shards(options.out, f"distil-{options.seed}", distil, int(options.hours * 360_000))
 
 
 if __name__ == "__main__":
