@@ -25,6 +25,10 @@ app = typer.Typer(
 )
 keys_app = typer.Typer(help="API keys.", no_args_is_help=True)
 app.add_typer(keys_app, name="keys")
+voice_app = typer.Typer(help="Voice models: train, adapt, evaluate, promote.", no_args_is_help=True)
+app.add_typer(voice_app, name="voice")
+# Their options, `--help` among them, are those of the programs that they become.
+_PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": list[str]()}
 
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="The relay's port; 8080, or any that is free.")]
 Output = Annotated[Path, typer.Option(help="The WAV file to write.")]
@@ -157,6 +161,38 @@ def revoke_key(
     from timbrelay.commands.operator import run_revoke
 
     run_revoke(context.obj.environment, context.obj.interruption, key_id)
+
+
+@voice_app.command("train", context_settings=_PASSED_ON)
+def train_voice(context: typer.Context) -> None:
+    """Make a voice model, from nothing to a bundle."""
+    from timbrelay.commands.voice import run
+
+    run(context.obj.environment, "train", context.args)
+
+
+@voice_app.command("adapt", context_settings=_PASSED_ON)
+def adapt_voice(context: typer.Context) -> None:
+    """Fit the shipped voice model to recordings with transcripts."""
+    from timbrelay.commands.voice import run
+
+    run(context.obj.environment, "adapt", context.args)
+
+
+@voice_app.command("evaluate", context_settings=_PASSED_ON)
+def evaluate_voice(context: typer.Context) -> None:
+    """Measure a voice model on people it never heard."""
+    from timbrelay.commands.voice import run
+
+    run(context.obj.environment, "evaluate", context.args)
+
+
+@voice_app.command("promote", context_settings=_PASSED_ON)
+def promote_voice(context: typer.Context) -> None:
+    """Put a voice model into service, if it is no worse than the one that is there."""
+    from timbrelay.commands.voice import run
+
+    run(context.obj.environment, "promote", context.args)
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import signal
@@ -33,7 +34,7 @@ def dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     (venv / "bin").mkdir(parents=True)
     (venv / "bin" / "python").symlink_to(sys.executable)
     (tmp_path / "requirements").mkdir()
-    for lock in ("run", "test"):
+    for lock in ("run", "test", "training"):
         (tmp_path / "requirements" / f"{lock}.lock").write_text(f"# {lock}\na==1\n")
     (tmp_path / "pyproject.toml").write_text("[project]\n")
     return module
@@ -77,6 +78,45 @@ def test_what_tests_need_is_enough_for_running(dev: ModuleType) -> None:
     assert dev.is_installed("run")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "lock"),
+    [
+        (["demo"], "run"),
+        (["test", "-x"], "test"),
+        (["voice"], "run"),
+        (["voice", "promote", "x"], "run"),
+        (["voice", "train", "--out", "x"], "training"),
+        (["voice", "adapt"], "training"),
+        (["voice", "evaluate"], "training"),
+    ],
+)
+def test_only_training_gets_the_packages_of_training(dev: ModuleType, arguments: list[str], lock: str) -> None:
+    """A command gets the packages that it needs and no more."""
+    assert dev.choose_packages(arguments[0], arguments[1:]) == lock
+
+
+def test_what_training_needs_is_enough_for_running_and_not_for_tests(dev: ModuleType) -> None:
+    """The training's packages contain the product's; the test tools are not among them."""
+    dev.stamp_path("training").write_text(dev.expected_stamp("training"))
+    assert dev.is_installed("run")
+    assert dev.is_installed("training")
+    assert not dev.is_installed("test")
+
+
+def test_torch_is_asked_for_by_the_range_of_the_project(dev: ModuleType) -> None:
+    """torch has no hash in a lock: its range is what the project's description says, and no lock pins it."""
+    assert dev.torch_requirement((ROOT / "pyproject.toml").read_text()).startswith("torch>=")
+    for lock in (ROOT / "requirements").glob("*.lock"):
+        assert not {"torch", "torchaudio", "torchvision"} & {name for name, _ in PIN.findall(lock.read_text())}
+
+
+@pytest.mark.parametrize(("names", "cuda"), [(["torch", "sympy"], False), (["torch", "nvidia-cublas"], True)])
+def test_cuda_is_known_by_its_packages(dev: ModuleType, names: list[str], cuda: bool) -> None:
+    """Whether torch would bring gigabytes is read from the list of what pip would install."""
+    report = json.dumps({"install": [{"metadata": {"name": name}} for name in names]})
+    assert dev.is_cuda(report) is cuda
+
+
 def test_another_description_place_or_python_is_another_stamp(dev: ModuleType) -> None:
     """A change of the lock, the project's description, the Python or the place asks for a new installation."""
     base = (b"lock", b"project", "/usr/bin/python3.11", "/checkout")
@@ -86,11 +126,14 @@ def test_another_description_place_or_python_is_another_stamp(dev: ModuleType) -
     assert dev.make_stamp(*base) in stamps
 
 
-def test_the_lock_of_the_tests_contains_that_of_the_product() -> None:
-    """Whatever the product runs with is what the tests run with."""
-    run, test = (dict(PIN.findall((ROOT / "requirements" / f"{name}.lock").read_text())) for name in ("run", "test"))
+def test_the_locks_agree() -> None:
+    """Whatever the product runs with is what the tests and the training run with, in the same versions."""
+    locks = ((ROOT / "requirements" / f"{name}.lock").read_text() for name in ("run", "test", "training"))
+    run, test, training = (dict(PIN.findall(lock)) for lock in locks)
     assert run
     assert run.items() <= test.items()
+    assert run.items() <= training.items()
+    assert training.items() <= test.items()
 
 
 def test_packages_are_counted(dev: ModuleType) -> None:
@@ -149,7 +192,7 @@ def test_without_a_word_it_says_what_it_can_do() -> None:
     """`./dev` alone lists the commands, and needs no environment for it."""
     result = subprocess.run([sys.executable, ROOT / "dev"], capture_output=True, text=True, timeout=30)
     assert result.returncode == 0
-    for word in ("demo", "test", "up", "enroll", "say", "bench", "doctor"):
+    for word in ("demo", "test", "up", "enroll", "say", "bench", "doctor", "voice train", "voice adapt"):
         assert f"./dev {word}" in result.stdout
 
 

@@ -3,13 +3,14 @@
 The teacher says the transcript, so its durations are known; dynamic time warping of cepstra
 carries them over. Done twice: the first pass shows where the reader pauses, the second has commas there.
 
-    python -m worker.training.align --data DIR --out DIR [--limit 9]
+    python -m worker.training.align --data DIR --out DIR [--shard 0/2]
 
 `--data` holds `transcripts.tsv` (name and text, tab between) and `NAME.flac`, or sound files that all say `--text`.
+What is there already is left as it is, so a run that was killed goes on where it was.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +18,12 @@ import numpy as np
 import soundfile
 import soxr
 
+from worker.errors import TrainingError
 from worker.sv2tts.mel import log_mel
 from worker.text.phonemes import PAD, SYMBOLS
 from worker.training.prompts import WORD_LIMIT
 from worker.training.render import DURATION_UNIT, SAMPLE_RATE, Array, Renderer, Rendering, Speaker, active_level
+from worker.training.transcripts import Spoken, list_recordings
 from worker.training.warping import Integers, cepstra, warp_path
 
 _FRAME = 240
@@ -57,23 +60,19 @@ class Aligned:
     cost: float
 
 
-def read_recordings(root: Path, text: str | None) -> Iterator[Recording]:
-    """The recordings of a folder, at an even level; those without a transcript are left out."""
-    table = root / "transcripts.tsv"
-    if text is not None:
-        pairs = [(path.stem, text) for path in sorted(root.glob("*.mp3"))]
-    else:
-        lines = table.read_text(encoding="utf-8").splitlines()
-        pairs = [(name, said) for name, _, said in (line.partition("\t") for line in lines)]
-    for name, said in pairs:
-        path = next((found for found in root.glob(f"{name}.*") if found.suffix in (".flac", ".mp3")), None)
-        if path is None or not said.strip():
-            continue
-        samples, rate = soundfile.read(path, dtype="float32")
-        wav = soxr.resample(samples, rate, SAMPLE_RATE).astype(np.float32)
-        wav = wav[: len(wav) // 600 * 600]
-        words = tuple((said.lower() if said.isupper() else said).split())
-        yield Recording(name, name.split("-")[0], (wav * (_LEVEL / active_level(wav))).astype(np.float32), words)
+def read_recording(spoken: Spoken, speaker: str) -> Recording:
+    """A recording at an even level, mono. Raises TrainingError when its sound cannot be decoded or is silent."""
+    try:
+        samples, rate = soundfile.read(spoken.path, dtype="float32", always_2d=True)
+    except (RuntimeError, OSError) as problem:
+        raise TrainingError(f"{spoken.path} cannot be decoded ({problem}): take it out") from problem
+    wav = soxr.resample(samples.mean(axis=1), rate, SAMPLE_RATE).astype(np.float32)
+    wav = wav[: len(wav) // 600 * 600]
+    if not np.isfinite(wav).all() or not wav.any():
+        raise TrainingError(f"{spoken.path} holds no sound: take it out")
+    said = spoken.text.lower() if spoken.text.isupper() else spoken.text
+    level = np.float32(_LEVEL / active_level(wav))
+    return Recording(spoken.name, speaker, wav * level, tuple(said.split()))
 
 
 def _reader(body: float) -> Speaker:
@@ -188,20 +187,40 @@ def is_whole(wav: Array, durations: Integers) -> bool:
 
 
 def write_pieces(recording: Recording, aligned: Aligned, out: Path, limit: int) -> int:
-    """Write the whole pieces of a recording as utterances that `dataset` reads; their number."""
+    """Write the whole pieces of a recording as utterances that `dataset` reads, each file whole; their number."""
     levels = loudness(recording.wav)
     written = 0
     for number, (ids, durations, low, high) in enumerate(cut_pieces(aligned, levels, limit)):
         wav = recording.wav[low * _FRAME : high * _FRAME]
         if not is_whole(wav, durations):
             continue
-        np.savez(
-            out / f"{recording.name}-{number:02d}.npz",
-            wav=np.clip(wav * 32767, -32768, 32767).astype(np.int16),
-            ids=ids, durations=durations, unit=_FRAME, speaker=recording.speaker, cost=aligned.cost,
-        )  # fmt: skip
+        path = out / f"{recording.name}-{number:02d}.npz"
+        with path.with_suffix(".part").open("wb") as file:
+            np.savez(
+                file, wav=np.clip(wav * 32767, -32768, 32767).astype(np.int16), ids=ids, durations=durations,
+                unit=_FRAME, speaker=recording.speaker, cost=aligned.cost,
+            )  # fmt: skip
+        path.with_suffix(".part").rename(path)
         written += 1
     return written
+
+
+def align_shard(recordings: Sequence[Spoken], out: Path, speaker: str | None, limit: int, worst: float) -> None:
+    """Write the pieces of recordings; an empty `NAME.done` says that a recording needs no second look.
+
+    The speaker of a recording is what its name begins with, up to the first dash, unless there is one for all.
+    """
+    renderer: Renderer | None = None
+    for spoken in recordings:
+        mark = out / f"{spoken.name}.done"
+        if mark.exists():
+            continue
+        renderer = renderer or Renderer()
+        recording = read_recording(spoken, speaker or spoken.name.split("-")[0])
+        aligned = align_recording(renderer, recording)
+        if aligned is not None and aligned.cost < worst:
+            write_pieces(recording, aligned, out, limit)
+        mark.touch()
 
 
 def main() -> None:
@@ -210,16 +229,18 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--text", help="what every sound file of the folder says")
+    parser.add_argument("--speaker", help="the one speaker of all; else a name begins with it, up to a dash")
+    parser.add_argument("--leave-out", action="append", default=[], help="a recording's name that is not used")
     parser.add_argument("--limit", type=int, default=WORD_LIMIT, help="words in a piece, at most")
     parser.add_argument("--worst", type=float, default=6.0, help="the largest mean distance that is kept")
+    parser.add_argument("--shard", default="0/1", help="i/n")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    renderer, count = Renderer(), 0
-    for recording in read_recordings(options.data, options.text):
-        aligned = align_recording(renderer, recording)
-        if aligned is not None and aligned.cost < options.worst:
-            count += write_pieces(recording, aligned, options.out, options.limit)
-    print(count, "pieces")
+    first, count = (int(number) for number in options.shard.split("/"))
+    found = list_recordings(options.data, options.text).recordings
+    wanted = [spoken for spoken in found if spoken.name not in set(options.leave_out)]
+    align_shard(wanted[first::count], options.out, options.speaker, options.limit, options.worst)
+    print(len(list(options.out.glob("*.npz"))), "pieces")
 
 
 if __name__ == "__main__":

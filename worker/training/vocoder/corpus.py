@@ -7,7 +7,7 @@ Both write shards `NAME-0000.npz` of about five minutes.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -22,6 +22,7 @@ from worker.training.render import Renderer, Speaker
 from worker.training.vocoder.parts import Targets, teacher_targets, world_targets
 
 SHARD_FRAMES = 30_000
+SHARD_FILES = 40
 PSEUDO_SPEAKERS = 5_000
 LOUDNESS = 10 ** (-25 / 20)
 LONGEST_S = 8.0
@@ -62,9 +63,9 @@ def write_shard(path: Path, frames: Frames) -> None:
     part.rename(path)
 
 
-def render_frames(prompts: Prompts, seed: int) -> Iterator[Frames]:
+def render_frames(renderer: Renderer, prompts: Prompts, seed: Sequence[int]) -> Iterator[Frames]:
     """Endless utterances of pseudo-speakers."""
-    renderer, rng = Renderer(), np.random.default_rng([seed, 7])
+    rng = np.random.default_rng([*seed, 7])
     while True:
         speaker = Speaker.draw(int(rng.integers(PSEUDO_SPEAKERS)) + 1_000_000)
         rendering = renderer.render(prompts.draw(rng), speaker, int(rng.integers(2**31)))
@@ -87,29 +88,42 @@ def record_frames(paths: list[Path]) -> Iterator[Frames]:
         yield Frames.of(wav, world_targets(wav, len(wav) // 240))
 
 
-def list_recordings(data: Path, count: int, seed: int) -> list[Path]:
+def list_recordings(folders: list[Path], count: int, seed: int) -> list[Path]:
     """A random choice of the training recordings, evaluation sets left out."""
-    found = sorted(path for kind in ("*.flac", "*.mp3", "*.wav") for path in data.rglob(kind))
+    found = sorted(path for data in folders for kind in ("*.flac", "*.mp3", "*.wav") for path in data.rglob(kind))
     usable = [path for path in found if "test" not in path.parent.name]
     chosen = np.random.default_rng(seed).permutation(len(usable))[:count]
     return [usable[index] for index in chosen]
 
 
-def write_shards(out: Path, name: str, source: Iterator[Frames], total: int) -> None:
-    """Gather `source` into shards until there are `total` frames or no more."""
+def write_shards(out: Path, name: str, source: Callable[[int], Iterator[Frames]], total: int) -> None:
+    """Gather `source` of each shard's number into shards until there are `total` frames or no more.
+
+    A shard that is there counts and is left as it is, so that a killed run goes on where it was.
+    """
     out.mkdir(parents=True, exist_ok=True)
+    written = number = 0
+    while written < total:
+        path = out / f"{name}-{number:04d}.npz"
+        if not path.exists():
+            pieces = gather(source(number), min(SHARD_FRAMES, total - written))
+            if not pieces:
+                return
+            write_shard(path, join_frames(pieces))
+        written += len(Frames.read(path).f0)
+        number += 1
+
+
+def gather(source: Iterator[Frames], count: int) -> list[Frames]:
+    """The first utterances that hold `count` frames together, or all there are."""
     pieces: list[Frames] = []
-    held = written = number = 0
+    held = 0
     for frames in source:
         pieces.append(frames)
         held += len(frames.f0)
-        if held >= SHARD_FRAMES or written + held >= total:
-            write_shard(out / f"{name}-{number:04d}.npz", join_frames(pieces))
-            written, held, number, pieces = written + held, 0, number + 1, []
-        if written >= total:
-            return
-    if pieces:
-        write_shard(out / f"{name}-{number:04d}.npz", join_frames(pieces))
+        if held >= count:
+            break
+    return pieces
 
 
 def main() -> None:
@@ -118,18 +132,23 @@ def main() -> None:
     parser.add_argument("kind", choices=("render", "record"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--text", type=Path, help="one sentence a line, for renders")
-    parser.add_argument("--data", type=Path, help="folder of recordings")
+    parser.add_argument("--data", type=Path, action="append", default=[], help="folder of recordings")
     parser.add_argument("--hours", type=float, default=3.0, help="of renders")
     parser.add_argument("--files", type=int, default=500, help="recordings to analyse")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--shard", default="0/1", help="i/n, of the recordings")
     options = parser.parse_args()
+    first, count = (int(number) for number in options.shard.split("/"))
     name = f"{options.kind}-{options.seed}"
     if options.kind == "render":
-        source = render_frames(Prompts.read(options.text), options.seed)
-        write_shards(options.out, name, source, int(options.hours * 360_000))
-    else:
-        source = record_frames(list_recordings(options.data, options.files, options.seed))
-        write_shards(options.out, name, source, 10**9)
+        renderer, prompts = Renderer(), Prompts.read(options.text)
+        total = int(options.hours * 360_000)
+        write_shards(options.out, name, lambda number: render_frames(renderer, prompts, (options.seed, number)), total)
+        return
+    paths = list_recordings(options.data, options.files, options.seed)[first::count]
+    name = f"{name}-{first}" if count > 1 else name
+    parts = [paths[low : low + SHARD_FILES] for low in range(0, len(paths), SHARD_FILES)]
+    write_shards(options.out, name, lambda number: record_frames(parts[number] if number < len(parts) else []), 10**9)
 
 
 if __name__ == "__main__":

@@ -28,22 +28,23 @@ CROP = 200
 BATCH = 10
 WARM_STEPS = 200
 LOG_EVERY = 50
-SAVE_EVERY = 500
+SAVE_EVERY_S = 60.0
 
 
 @dataclass(slots=True)
 class Training:
-    """A run in progress."""
+    """A run in progress; `seconds` is how long it has been trained, over all processes."""
 
     network: VocoderNetwork
     average: AveragedModel
     optimizer: torch.optim.AdamW
     step: int = 0
+    seconds: float = 0.0
 
     @classmethod
-    def start(cls, weights: Path | None = None) -> "Training":
+    def start(cls, weights: Path | None = None, seed: int = 1) -> "Training":
         """A run that has not begun; with `weights`, such as those of a bundle, from there."""
-        torch.manual_seed(1)
+        torch.manual_seed(seed)
         network = VocoderNetwork()
         if weights is not None:
             load_weights(network, weights)
@@ -55,7 +56,7 @@ class Training:
         """Store the run; the file is never half written."""
         part = path.with_suffix(".part")
         state = {name: getattr(self, name).state_dict() for name in ("network", "average", "optimizer")}
-        torch.save(state | {"step": self.step}, part)
+        torch.save(state | {"step": self.step, "seconds": self.seconds}, part)
         part.rename(path)
 
     def resume(self, path: Path) -> None:
@@ -63,16 +64,18 @@ class Training:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         for name in ("network", "average", "optimizer"):
             getattr(self, name).load_state_dict(state[name])
-        self.step = state["step"]
+        self.step, self.seconds = state["step"], state.get("seconds", 0.0)
 
     def advance(self, batch: Frames, rate: float) -> Losses:
-        """One step of the optimizer."""
+        """One step of the optimizer. Raises ArithmeticError, before it, when the loss is not finite."""
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         mel, f0, harmonic, noise = (torch.from_numpy(array) for array in astuple(batch))
         with torch.autocast("cpu", dtype=torch.bfloat16):
             predicted = self.network(mel, empty_caches(len(mel)))[:4]
         losses = compare_parts(predicted, f0, harmonic, noise)
+        if not torch.isfinite(losses.total()):
+            raise ArithmeticError(f"the loss is not finite at step {self.step}; the last checkpoint is kept")
         self.optimizer.zero_grad(set_to_none=True)
         losses.total().backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
@@ -82,28 +85,32 @@ class Training:
         return losses
 
 
-def learning_rate(step: int, steps: int, peak: float) -> float:
+def learning_rate(step: int, steps: float, peak: float) -> float:
     """A short rise, then half a cosine down to a fiftieth."""
     progress = min(1.0, step / steps)
     return peak * min(1.0, (step + 1) / WARM_STEPS) * (0.51 + 0.49 * math.cos(math.pi * progress))
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train until the steps or the minutes are used up."""
+    """Train until the steps or the minutes, those of earlier processes included, are used up."""
     options.run.mkdir(parents=True, exist_ok=True)
-    training, stored = Training.start(options.start), options.run / "last.pt"
+    training, stored = Training.start(options.start, options.seed), options.run / "last.pt"
     if stored.exists():
         training.resume(stored)
     sampler = Sampler.read(options.frames, CROP, options.record_weight)
-    rng, began = np.random.default_rng([training.step, 3]), time.monotonic()
-    while training.step < options.steps and time.monotonic() - began < options.minutes * 60:
-        batch = sampler.draw(rng, BATCH)
-        losses = training.advance(batch, learning_rate(training.step, options.steps, options.rate))
+    rng, saved = np.random.default_rng([training.step, options.seed, 3]), time.monotonic()
+    while (progress := max(training.step / options.steps, training.seconds / 60 / options.minutes)) < 1:
+        began = time.monotonic()
+        # By the clock, if that will be the first to end it.
+        steps = training.step / progress if progress else options.steps
+        losses = training.advance(sampler.draw(rng, BATCH), learning_rate(training.step, steps, options.rate))
+        training.seconds += time.monotonic() - began
         if training.step % LOG_EVERY == 0:
-            write_log(options.run / "log.csv", training.step, losses, time.monotonic() - began)
-        if training.step % SAVE_EVERY == 0:
+            write_log(options.run / "log.csv", training.step, losses, training.seconds)
+        if time.monotonic() - saved > SAVE_EVERY_S:
             training.save(stored)
-            sampler = Sampler.read(options.frames, CROP, options.record_weight)
+            # Shards that were written meanwhile are learnt from, too.
+            sampler, saved = Sampler.read(options.frames, CROP, options.record_weight), time.monotonic()
     training.save(stored)
 
 
@@ -124,8 +131,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--record-weight", type=float, default=1.5)
-    torch.set_num_threads(1)
-    run(parser.parse_args())
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    run(options)
 
 
 if __name__ == "__main__":
