@@ -70,8 +70,11 @@ class Settings(BaseSettings):
     worker_threads: int = Field(default=2, ge=1, le=64)
     """How many threads of one worker run the model."""
 
-    max_contexts: int = Field(default=64, ge=1)
-    """How many contexts one relay process holds at once before it refuses new ones."""
+    worker_capacity: int = Field(default=0, ge=0)
+    """How many streams at real time a worker says it can hold; 0: as many as it has measured."""
+
+    max_contexts: int = Field(default=1000, ge=1)
+    """How many contexts one relay process holds open at once, speaking or not; a bound for its memory."""
 
     max_tenant_contexts: int = Field(default=32, ge=1)
     """How many contexts one tenant may hold on one relay process."""
