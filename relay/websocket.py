@@ -12,6 +12,7 @@ from uuid import UUID
 import structlog
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from relay import metrics
 from relay.clock import Clock
 from relay.errors import InvalidMessage, RelayError, ServiceUnavailable, UnknownVoice
 from relay.hub import Hub
@@ -62,6 +63,7 @@ class Connection:
         self._hub = hub
         self._database = database
         self._limits = limits
+        self._clock = clock
         self._outbox = Outbox()
         self._session = Session(hub.relay, tenant, hub.admission, clock, self._has_room)
         self._work: asyncio.Queue[Job | str] = asyncio.Queue(_WORK_CAPACITY)
@@ -204,6 +206,7 @@ class Connection:
                 async with asyncio.timeout(self._limits.send_timeout_s):
                     if isinstance(item, Play):
                         await self._socket.send_bytes(item.frame)
+                        metrics.SEND_STAGE.observe(self._clock.monotonic() - item.ready_at)
                     else:
                         await self._socket.send_text(json.dumps(item.message))
             except TimeoutError as error:

@@ -11,7 +11,6 @@ from redis.asyncio import Redis
 
 from storage.errors import ServerUnavailable
 from storage.jobs import MAX_DELIVERIES, JobStream
-from storage.presence import announce_worker, count_workers, withdraw_worker
 from storage.redis import DEAD_LETTER, JOBS, connect
 from storage.results import ResultPublisher, ResultReader, bury_voice, cancel_context
 from storage.settings import Settings
@@ -190,15 +189,6 @@ async def test_tombstones_reach_the_worker_with_its_next_chunk(redis: Redis) -> 
     assert (verdict.cancelled, verdict.voice_deleted) == (True, False)
     await bury_voice(redis, job.voice)
     assert (await publisher.ask(job)).voice_deleted
-
-
-async def test_workers_are_counted_while_they_say_so(redis: Redis) -> None:
-    """Presence is announced and withdrawn."""
-    await announce_worker(redis, "a")
-    await announce_worker(redis, "b")
-    assert await count_workers(redis) == 2
-    await withdraw_worker(redis, "a")
-    assert await count_workers(redis) == 1
 
 
 @pytest.mark.parametrize(
