@@ -24,6 +24,8 @@ BLOCK_MS = 1000
 JOBS = "timbrelay:jobs"
 CONSUMER_GROUP = "workers"
 DEAD_LETTER = "timbrelay:dead_letter"
+DELETIONS = "timbrelay:deletions"
+"""The channel on which deleted voices are named."""
 WORKERS = "timbrelay:workers"
 RELAYS = "timbrelay:relays"
 
