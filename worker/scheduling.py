@@ -19,7 +19,7 @@ SYMBOL_S = 0.06
 class Limits:
     """What the scheduler goes by, in seconds and rows."""
 
-    run_ahead_s: float = 3.0
+    run_ahead_s: float = 10.0
     """How far ahead of its listener a stream may be."""
     rows: int = 32
     """The most streams in one batch."""

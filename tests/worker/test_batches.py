@@ -39,11 +39,12 @@ def voice(seed: int) -> NDArray[np.float32]:
 
 
 def finish(speech: Speech) -> bytes:
-    pcm = []
-    while not pcm or not chunk.last:
+    pcm = b""
+    while True:
         chunk = speech.next_chunk()
-        pcm.append(chunk.pcm)
-    return b"".join(pcm)
+        pcm += chunk.pcm
+        if chunk.last:
+            return pcm
 
 
 @cache

@@ -36,26 +36,32 @@ def choose_backend(asked: str, threads: int, load: Callable[..., SpeechModel]) -
     What cannot be used is passed over with its reason in the log, down to ONNX Runtime on the CPU.
     """
     passed_over: dict[str, str] = {}
-    measured: dict[str, tuple[float, SpeechModel]] = {}
     if asked == "auto" and not has_gpu():
         asked, passed_over = FALLBACK, dict.fromkeys(_ON_GPU, "this machine has no driver for an NVIDIA GPU")
+    loaded: dict[str, SpeechModel] = {}
     for name in BACKENDS if asked == "auto" else dict.fromkeys((asked, FALLBACK)):
-        if asked in measured:
+        if asked in loaded:
             break
         try:
-            model = load(backend=BACKENDS[name](threads))
-            # The first run of a shape allocates, or compiles, what the second one is measured with.
-            model.warm_up(ROWS_TO_MEASURE)
-            measured[name] = model.warm_up(ROWS_TO_MEASURE)[0], model
+            loaded[name] = load(backend=BACKENDS[name](threads))
         except BackendUnavailable as error:
             passed_over[name] = str(error)
             if asked == name:
                 log.warning("falling back", reason=str(error), backend=FALLBACK)
-    if not measured:
+    if not loaded:
         raise BackendUnavailable(FALLBACK, passed_over[FALLBACK], "see the reason")
-    best = min(measured, key=lambda name: measured[name][0])
-    slower = {name: f"a step takes {seconds * 1e3:.1f} ms" for name, (seconds, _) in measured.items() if name != best}
-    return Choice(best, measured[best][1], passed_over | slower)
+    seconds = (
+        {name: _measure(model) for name, model in loaded.items()} if len(loaded) > 1 else dict.fromkeys(loaded, 0.0)
+    )
+    best = min(seconds, key=lambda name: seconds[name])
+    slower = {name: f"a step takes {1e3 * seconds[name]:.1f} ms" for name in seconds if name != best}
+    return Choice(best, loaded[best], passed_over | slower)
+
+
+def _measure(model: SpeechModel) -> float:
+    """Seconds a step takes. The first run of a shape allocates, or compiles, what the next ones are measured with."""
+    model.warm_up(ROWS_TO_MEASURE)
+    return model.warm_up(ROWS_TO_MEASURE)[0]
 
 
 def has_gpu() -> bool:

@@ -206,7 +206,8 @@ def synthesize(streams: Sequence[VocoderStream], grid: Grid) -> None:
     counts = [len(part) for part, _, _ in taken]
     hiss = [noise_spectra(stream.frame, count, grid) for stream, count in zip(streams, counts, strict=True)]
     spectra = frame_spectra(frames, grid) * tone + np.concatenate(hiss) * noise
-    shaped = np.fft.irfft(spectra, grid.out_transform, axis=1)[:, :_OUT_WINDOW] * out_window(grid)
+    waves = np.fft.irfft(spectra, grid.out_transform, axis=1)[:, :_OUT_WINDOW]
+    shaped = np.asarray(waves * out_window(grid), np.float32)
     start = 0
     for stream, count in zip(streams, counts, strict=True):
         stream.add_frames(shaped[start : start + count])
