@@ -2,7 +2,8 @@
 
 Voice agents are silent more than half of the time, so places are lent by demand: `speaking` counts who hears or waits
 for audio now, `conversations` who may speak again at any moment. A conversation that goes on may use every stream there
-is; a newcomer is taken only if all conversations together, his among them, are expected to need no more.
+is; a newcomer is taken only if all conversations together, his among them, are expected to need no more. Where those
+who listen were let down although the workers had promised more, fewer streams are lent for a while.
 That is trunk reservation as mobile networks use it for calls that move between cells (Hong and Rappaport, IEEE Trans.
 Vehicular Technology 35(3), 1986).
 """
@@ -21,6 +22,9 @@ SPREAD = 2.33
 DUTY_MEMORY_S = 30.0
 MIN_DUTY = 0.1
 BACK_OFF = 0.9
+FEWEST_LATE = 2
+LATE_SHARE = 0.1
+"""Fewer late chunks between two heartbeats than this share of those who speak are an accident."""
 RECOVERY_PER_S = 0.02
 LOWEST_SHARE = 0.25
 """Below this share of what the workers announce, lateness has other reasons than the number of listeners."""
@@ -88,18 +92,18 @@ def judge(supply: Supply, demand: Demand, *, ceiling: float, duty: float, known:
     """The grounds for refusing one more context that is about to speak; None when it can be taken.
 
     Args:
-        ceiling: streams that newcomers may count on, see `next_ceiling`.
+        ceiling: streams that the workers have shown to be able to carry, see `next_ceiling`.
         duty: the share of its time that a conversation speaks, see `next_duty`.
         known: whether the context goes on with a conversation, which `demand.conversations` counts already.
     """
     if not supply.workers:
         return Grounds.NO_WORKER
-    if demand.speaking + 1 > supply.capacity:
+    streams = min(supply.capacity, ceiling)
+    if demand.speaking + 1 > streams:
         return Grounds.FULL
     if known:
         return None
-    expected = expect_streams(demand.conversations + 1, duty)
-    if expected > ceiling or demand.speaking + 1 > ceiling:
+    if expect_streams(demand.conversations + 1, duty) > streams:
         return Grounds.RESERVED
     if supply.busy >= SATURATED and demand.speaking > supply.capacity / 2:
         return Grounds.RESERVED
@@ -124,13 +128,13 @@ def next_duty(duty: float, demand: Demand, elapsed_s: float) -> float:
 
 
 def next_ceiling(ceiling: float, capacity: float, speaking: int, late: int, elapsed_s: float) -> float:
-    """How many streams newcomers may count on: what the workers announce, unless it has proved too much.
+    """How many streams are lent: what the workers announce, unless it has proved too much.
 
-    When audio came late, a little less than what was spoken then; afterwards it rises again, slowly (additive increase,
-    multiplicative decrease, as in TCP congestion control: Chiu and Jain, 1989).
+    When audio came late for many, a little less than what was spoken then; afterwards it rises again, slowly (additive
+    increase, multiplicative decrease, as in TCP congestion control: Chiu and Jain, 1989).
     """
     lowest = max(1.0, LOWEST_SHARE * capacity)
-    if late and speaking > lowest:
+    if late >= max(FEWEST_LATE, LATE_SHARE * speaking) and speaking > lowest:
         return max(lowest, min(ceiling, BACK_OFF * speaking))
     if math.isinf(capacity):
         return ceiling + elapsed_s

@@ -185,8 +185,8 @@ def test_a_tenant_has_its_share_and_the_relay_its_bound() -> None:
     gate.admit("a")
 
 
-def test_lateness_closes_the_gate_to_newcomers_alone() -> None:
-    """When those who listen have to wait, nobody is added to them; a conversation goes on."""
+def test_lateness_closes_the_gate() -> None:
+    """When those who listen have to wait, nobody is added to them; conversations go on with what was too few before."""
     gate = Gate(capacity=10)
     turns = [gate.admit(f"a{number}") for number in range(6)]
     for turn in turns:
@@ -195,9 +195,12 @@ def test_lateness_closes_the_gate_to_newcomers_alone() -> None:
     assert gate.beat().late == 2
     assert gate.beat().late == 0
     gate.refusal()
-    gate.speak(turns[1], 0.0)
-    gate.admission.release(turns[1])
+    for turn in turns[1:3]:
+        gate.speak(turn, 0.0)
+        gate.admission.release(turn)
+    gate.refusal()
     assert gate.admit("a1") is turns[1]
+    gate.refusal("a2")
 
 
 class Traffic(RuleBasedStateMachine):

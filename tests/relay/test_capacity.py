@@ -127,5 +127,10 @@ def test_lateness_lowers_the_ceiling_below_what_was_spoken_and_calm_raises_it_sl
     calm = next_ceiling(ceiling, 40, 27, 0, 0.5)
     assert ceiling < calm < ceiling + 1
     assert next_ceiling(ceiling, 40, 27, 0, 100.0) == 40
-    assert next_ceiling(40.0, 40, 3, 1, 0.5) == 40.0
-    assert next_ceiling(math.inf, math.inf, 50, 1, 0.5) == math.inf
+    assert next_ceiling(math.inf, math.inf, 50, 10, 0.5) == math.inf
+
+
+@pytest.mark.parametrize(("speaking", "late"), [(3, 3), (30, 2), (15, 1)])
+def test_an_accident_is_no_overload(speaking: int, late: int) -> None:
+    """Few listeners, or few late chunks among many, have other reasons than the number of listeners."""
+    assert next_ceiling(40.0, 40, speaking, late, 0.5) == 40.0
