@@ -72,7 +72,9 @@ async def _run(settings: Settings) -> None:
             settings.max_recording_bytes,
             asyncio.Semaphore(MAX_UPLOADS),
         )
-        limits = Limits(settings.send_timeout_s, settings.idle_timeout_s, settings.sentence_timeout_s)
+        limits = Limits(
+            settings.send_timeout_s, settings.idle_timeout_s, settings.sentence_timeout_s, settings.chunk_ms
+        )
         app = make_app(voices, StreamDoor(hub, database, limits))
 
         async def workers_are_warm() -> None:

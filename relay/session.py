@@ -26,20 +26,26 @@ from storage.wire import Result
 
 MAX_CONTEXTS = 16
 MAX_BAD_MESSAGES = 32
-CHUNK_SAMPLES = 1920
 
 
 class Session:
     """The contexts of one connection; every method returns what is to be done, in order."""
 
     def __init__(
-        self, relay: str, tenant: UUID, admission: Admission, clock: Clock, has_room: Callable[[], bool]
+        self,
+        relay: str,
+        tenant: UUID,
+        admission: Admission,
+        clock: Clock,
+        has_room: Callable[[], bool],
+        chunk_ms: int = 80,
     ) -> None:
         self._relay = relay
         self._tenant = tenant
         self._admission = admission
         self._clock = clock
         self._has_room = has_room
+        self._chunk_samples = SAMPLE_RATE * chunk_ms // 1000
         self._listener = uuid4().hex
         self._contexts: dict[str, Context] = {}
         self._places: dict[str, Place] = {}
@@ -63,7 +69,7 @@ class Session:
     def hello(self) -> list[Output]:
         """What the client is told first."""
         message: dict[str, object] = {"type": "hello", "protocol": 1, "sample_rate": SAMPLE_RATE}
-        return [Say({**message, "encoding": "pcm_s16le", "channels": 1, "chunk_samples": CHUNK_SAMPLES})]
+        return [Say({**message, "encoding": "pcm_s16le", "channels": 1, "chunk_samples": self._chunk_samples})]
 
     def check_open(self, message: Open) -> None:
         """Raises ContextExists or Refused before anything is looked up for the message."""

@@ -36,11 +36,12 @@ _NOT_READING = "the client does not read what it is sent"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a connection may keep others waiting."""
+    """How long a connection may keep others waiting, and how long its chunks are."""
 
     send_timeout_s: float
     idle_timeout_s: float
     sentence_timeout_s: float
+    chunk_ms: int = 80
 
 
 class _HangUp(Exception):
@@ -65,7 +66,7 @@ class Connection:
         self._limits = limits
         self._clock = clock
         self._outbox = Outbox()
-        self._session = Session(hub.relay, tenant, hub.admission, clock, self._has_room)
+        self._session = Session(hub.relay, tenant, hub.admission, clock, self._has_room, limits.chunk_ms)
         self._work: asyncio.Queue[Job | str] = asyncio.Queue(_WORK_CAPACITY)
         self._routed: frozenset[str] = frozenset()
         self._failure: asyncio.Future[_HangUp] = asyncio.get_running_loop().create_future()

@@ -325,6 +325,14 @@ def test_text_after_the_end_is_refused(harness: Harness) -> None:
     assert harness.types()[-1] == "cancelled"
 
 
+def test_the_greeting_says_how_long_chunks_are(harness: Harness) -> None:
+    """What the operator has set is what clients reckon with."""
+    session = Session("relay-1", TENANT, harness.admission, harness.clock, lambda: True, chunk_ms=40)
+    (hello,) = session.hello()
+    assert isinstance(hello, Say)
+    assert (hello.message["chunk_samples"], hello.message["sample_rate"]) == (960, 24_000)
+
+
 def test_an_id_in_use_is_refused(harness: Harness) -> None:
     """Two contexts of one connection cannot share an id."""
     with pytest.raises(ContextExists):
