@@ -145,6 +145,8 @@ class Consumer:
             log.error("a job's task broke", exc_info=task.exception())
 
     async def _drain(self) -> None:
+        """Finish what can be finished soon; what cannot stays pending, and another worker claims it."""
+        self._speaking.hurry()
         if self._active:
             await asyncio.wait(list(self._active.values()), timeout=DRAIN_DEADLINE_S)
         await _cancel(list(self._active.values()))

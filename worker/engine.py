@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -108,20 +109,6 @@ class Stream:
         self._engine.leave(self)
 
 
-@dataclass(slots=True)
-class _Busy:
-    """How much of the time the thread computes."""
-
-    since: float
-    seconds: float = 0.0
-
-    def share(self, now: float) -> float:
-        """The share since this was last asked."""
-        share = self.seconds / max(now - self.since, 1e-3)
-        self.since, self.seconds = now, 0.0
-        return min(1.0, share)
-
-
 _Deliveries = list[tuple[Stream, Sound | Exception]]
 
 
@@ -141,7 +128,7 @@ class Engine:
         self._changed = threading.Condition()
         self._members: dict[int, _Member] = {}
         self._roster = Roster()
-        self._busy = _Busy(clock())
+        self._busy_s, self._asked_at = 0.0, clock()
         self._stopping = False
 
     def warm_up(self) -> None:
@@ -164,7 +151,10 @@ class Engine:
 
     def busy_share(self) -> float:
         """The share of the time since the last call in which it computed."""
-        return self._busy.share(self._clock())
+        now = self._clock()
+        share = self._busy_s / max(now - self._asked_at, 1e-3)
+        self._busy_s, self._asked_at = 0.0, now
+        return min(1.0, share)
 
     async def serve(self) -> None:
         """Compute until cancelled; raises what broke the thread."""
@@ -195,6 +185,12 @@ class Engine:
             self._roster.join(stream.key, supply, now)
             self._changed.notify()
         return stream
+
+    def hurry(self) -> None:
+        """Compute what is in flight as fast as can be, however far ahead of its listeners: the worker is to stop."""
+        with self._changed:
+            self._limits = replace(self._limits, run_ahead_s=math.inf)
+            self._changed.notify()
 
     def wake(self) -> None:
         """Something changed that the thread may wait for."""
@@ -246,7 +242,7 @@ class Engine:
         outcome = self._model.advance([member.speech for member in batch])
         now = self._clock()
         self._costs.note(len(batch), now - began)
-        self._busy.seconds += now - began
+        self._busy_s += now - began
         metrics.BATCH_ROWS.observe(len(batch))
         deliveries: _Deliveries = []
         with self._changed:

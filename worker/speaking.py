@@ -86,6 +86,10 @@ class Speaking:
             outcome = await self._fail(delivery, "synthesis_failed", message, retryable=True)
         metrics.JOBS.labels(outcome).inc()
 
+    def hurry(self) -> None:
+        """Finish what is under way as soon as can be."""
+        self._engine.hurry()
+
     def forget_voices(self) -> None:
         """Look up every voice again before it is spoken with."""
         self._embeddings.clear()

@@ -103,6 +103,15 @@ async def test_nobody_is_computed_further_ahead_than_the_bound() -> None:
         assert pcm == _alone(TEXT, 0)
 
 
+async def test_a_worker_that_stops_waits_for_no_listener() -> None:
+    """In a hurry the rest of a sentence is computed at once, however far ahead that is."""
+    async with _serving(Limits(run_ahead_s=0.2)) as engine:
+        stream = await engine.start(_request("a", needed_in=3600.0))
+        assert engine.listeners == 1
+        engine.hurry()
+        assert await _hear(stream) == _alone(TEXT, 0)
+
+
 async def test_what_is_not_published_holds_its_stream_back() -> None:
     """With Redis away chunks do not pile up: the stream stops at a handful, and goes on when they have left."""
     async with _serving() as engine:
