@@ -12,7 +12,7 @@ import pytest
 from worker.backends import choice
 from worker.backends.choice import BACKENDS, choose_backend
 from worker.backends.graph import Arrays, Graph
-from worker.backends.onnx import OnnxBackend
+from worker.backends.onnx import OnnxBackend, provider_options
 from worker.errors import BackendUnavailable
 from worker.sv2tts.bundle import Bundle
 from worker.sv2tts.speech import SpeechModel
@@ -65,6 +65,16 @@ def test_pytorch_says_what_onnx_runtime_says(name: str) -> None:
     for (output, expected), found in zip(one.run(feed).items(), other.run(feed).values(), strict=True):
         if output != "pitch":
             np.testing.assert_allclose(found, expected, rtol=0.05, atol=0.02, err_msg=output)
+
+
+def test_tensorrt_is_told_every_shape() -> None:
+    """Each input of each graph has a range, so that nothing is compiled in service."""
+    for name in GRAPHS:
+        options = provider_options("TensorrtExecutionProvider", BUNDLE, name)
+        for bound in ("min", "opt", "max"):
+            shapes = dict(part.split(":") for part in options[f"trt_profile_{bound}_shapes"].split(","))
+            assert set(shapes) == set(BUNDLE.manifest["shapes"][name]["inputs"])
+            assert all(size.isdigit() for shape in shapes.values() for size in shape.split("x"))
 
 
 def test_pytorch_without_a_gpu_says_so() -> None:

@@ -5,6 +5,7 @@ The GPU providers are written to ONNX Runtime's documentation and have not been 
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,12 @@ _TENSORRT = {
     "trt_max_workspace_size": str(GPU_MEMORY_BYTES),
     "trt_engine_cache_enable": "1",
 }
+_PROFILES: Mapping[str, Mapping[str, int]] = {
+    "trt_profile_min_shapes": {"batch": 1, "symbols": 1, "frames": 8},
+    "trt_profile_opt_shapes": {"batch": 16, "symbols": 64, "frames": 8},
+    "trt_profile_max_shapes": {"batch": 256, "symbols": 1024, "frames": 8},
+}
+"""TensorRT compiles for a range of shapes: outside of it, or without one, it would compile again in service."""
 PROVIDERS: Mapping[str, tuple[str, ...]] = {
     "cpu": ("CPUExecutionProvider",),
     "cuda": ("CUDAExecutionProvider", "CPUExecutionProvider"),
@@ -51,10 +58,9 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
 class OnnxBackend:
     """Sessions with one chain of providers; raises BackendUnavailable when the first of it is not in this build."""
 
-    def __init__(self, name: str = "cpu", threads: int = 1, engine_cache: Path | None = None) -> None:
+    def __init__(self, name: str = "cpu", threads: int = 1) -> None:
         self.name = name
         self._threads = threads
-        self._engine_cache = engine_cache
         if PROVIDERS[name][0] not in onnxruntime.get_available_providers():
             reason = f"this ONNX Runtime ({onnxruntime.__version__}) has no {PROVIDERS[name][0]}"
             raise BackendUnavailable(name, reason, "install the package's extra `gpu`")
@@ -63,10 +69,9 @@ class OnnxBackend:
         """A session on the graph, with the manifest's tensors."""
         path = bundle.root / f"{graph}.onnx"
         wanted = PROVIDERS[self.name]
+        providers = [(name, provider_options(name, bundle, graph)) for name in wanted]
         try:
-            session = onnxruntime.InferenceSession(
-                str(path), self._session_options(), providers=[(name, self._provider_options(name)) for name in wanted]
-            )
+            session = onnxruntime.InferenceSession(str(path), self._session_options(), providers=providers)
         except Exception as problem:  # the runtime's exceptions have no base of their own
             raise BackendUnavailable(self.name, _first_line(problem), "see the reason, or set backend=cpu") from problem
         if session.get_providers()[0] != wanted[0]:
@@ -85,11 +90,20 @@ class OnnxBackend:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         return options
 
-    def _provider_options(self, provider: str) -> dict[str, str]:
-        options = dict(_OPTIONS[provider])
-        if provider == "TensorrtExecutionProvider" and self._engine_cache is not None:
-            options["trt_engine_cache_path"] = str(self._engine_cache)
-        return options
+
+def provider_options(provider: str, bundle: Bundle, graph: str) -> dict[str, str]:
+    """What a provider is told: bounds of memory, no long searches, and for TensorRT the range of shapes and a folder
+    for what it compiled."""
+    options = dict(_OPTIONS[provider])
+    if provider == "TensorrtExecutionProvider":
+        options["trt_engine_cache_path"] = str(Path(tempfile.gettempdir()) / f"timbrelay-{bundle.checksum[:16]}")
+        inputs: Mapping[str, list[int | str]] = bundle.manifest["shapes"][graph]["inputs"]
+        for option, sizes in _PROFILES.items():
+            options[option] = ",".join(
+                f"{name}:{'x'.join(str(sizes.get(str(size), size)) for size in shape)}"
+                for name, shape in inputs.items()
+            )
+    return options
 
 
 class OnnxGraph:
