@@ -25,6 +25,8 @@ class Limits:
     """The most streams in one batch."""
     quiet_s: float = 0.012
     """How long a batch may take that holds nobody who would run dry soon."""
+    quiet_rows: int = 4
+    """What such a batch may hold in any case: by itself a row costs twice what it costs among four."""
     urgent_s: float = 0.1
     """Whoever runs dry within this has a place in the next batch."""
     critical_s: float = 0.04
@@ -88,7 +90,7 @@ def plan_batch(standings: Sequence[Standing], now: float, limits: Limits, costs:
         chosen = [s for s in ready if s.starting or s.deadline - now <= limits.critical_s]
     else:
         urgent = sum(standing.deadline - now <= limits.urgent_s for standing in ready)
-        chosen = ready[: max(urgent, costs.rows_within(limits.quiet_s))]
+        chosen = ready[: max(urgent, limits.quiet_rows, costs.rows_within(limits.quiet_s))]
     return Plan(tuple(standing.key for standing in chosen[: limits.rows]))
 
 

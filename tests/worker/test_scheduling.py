@@ -68,6 +68,8 @@ def test_a_batch_of_surplus_is_short() -> None:
     present = [Standing(key, 1.0, False) for key in range(40)]
     plan = plan_batch(present, 0.0, Limits(quiet_s=0.012), Costs(0.002, 0.001))
     assert len(plan.keys) == 10
+    slow = plan_batch(present, 0.0, Limits(quiet_s=0.012), Costs(0.01, 0.05))
+    assert len(slow.keys) == LIMITS.quiet_rows
 
 
 def test_costs_are_learnt() -> None:
