@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from storage.tables import VoiceState
-from tests.conftest import wait_until
+from tests.conftest import DEADLINE_S, wait_until
 from tests.system.conftest import LONG_SENTENCE, SAMPLES, MakeSpeaker, hear
 from timbrelay.client import Chunk, RelayError, Sentence
 
@@ -231,7 +231,8 @@ async def test_a_client_that_stops_reading_is_let_go(
         ):
             await socket.send(json.dumps(message))
         relay = stack.metrics_urls["relay"]
-        await asyncio.to_thread(wait_until, lambda: "timbrelay_connections 0.0" in httpx2.get(f"{relay}/metrics").text)
+        gone = "timbrelay_connections 0.0"
+        await asyncio.to_thread(wait_until, lambda: gone in httpx2.get(f"{relay}/metrics").text, 3 * DEADLINE_S)
         assert (await speaker.speak("I am still served.")).pcm
         socket.transport.resume_reading()
         with pytest.raises(ConnectionClosed) as caught:
