@@ -64,9 +64,12 @@ class Supply:
 
     @classmethod
     def of(cls, loads: Iterable[WorkerLoad | None]) -> Supply:
-        """The sum over workers."""
+        """The sum over workers.
+
+        Each is given one stream at least: a worker that finds itself too slow learns otherwise only by speaking.
+        """
         found = list(loads)
-        capacity = sum(math.inf if load is None else load.capacity for load in found)
+        capacity = sum(math.inf if load is None else max(load.capacity, 1) for load in found)
         return cls(len(found), capacity, min((load.busy if load else 0.0 for load in found), default=0.0))
 
 

@@ -32,7 +32,7 @@ class WorkerLoad:
     """
 
     capacity: int
-    """How many streams it holds at real time with the first audio in time, measured; 0: it can take nobody."""
+    """How many streams it holds at real time with the first audio in time, measured; relays give it one at least."""
 
     active: int
     """How many streams have sentences with it now."""

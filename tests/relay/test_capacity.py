@@ -35,9 +35,11 @@ def test_without_a_worker_nobody_is_taken() -> None:
     assert judge(Supply.of([]), Demand(), ceiling=0, duty=1.0, known=True) is Grounds.NO_WORKER
 
 
-def test_a_worker_that_can_hold_nobody_gets_nobody() -> None:
-    """A capacity of 0 is a statement, too."""
-    assert judge(Supply.of([WorkerLoad(0, 0, 0.0)]), Demand(), ceiling=1, duty=1.0, known=True) is Grounds.FULL
+def test_a_worker_that_finds_itself_too_slow_gets_one_at_a_time() -> None:
+    """With nobody to speak to it would never find out that it is faster again."""
+    slow = Supply.of([WorkerLoad(0, 0, 0.0)])
+    assert judge(slow, Demand(), ceiling=1, duty=1.0, known=False) is None
+    assert judge(slow, Demand(1, 1), ceiling=1, duty=1.0, known=True) is Grounds.FULL
 
 
 @given(demands(), st.integers(1, 100), shares)
