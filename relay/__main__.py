@@ -12,8 +12,9 @@ import structlog
 import uvicorn
 from starlette.applications import Starlette
 
-from relay.admission import Admission
+from relay.admission import Admission, Bounds
 from relay.app import StreamDoor, make_app
+from relay.clock import SystemClock
 from relay.errors import RelayError
 from relay.hub import Hub
 from relay.messages import MAX_MESSAGE_BYTES
@@ -26,7 +27,6 @@ from storage.errors import ServerUnavailable, StorageError
 from storage.jobs import JobStream
 from storage.keyring import RootKey
 from storage.logs import configure_logs
-from storage.presence import count_workers
 from storage.probes import PartServer, listen, probe_app, serving
 from storage.redis import connect, ping
 from storage.schema import check_revision
@@ -60,12 +60,10 @@ async def _run(settings: Settings) -> None:
         await database.check_role()
         await check_revision(database)
         await JobStream(redis).ensure_group()
-        admission = Admission(
-            max_contexts=settings.max_contexts,
-            max_tenant_contexts=settings.max_tenant_contexts,
-            max_queue=settings.max_queue,
-        )
-        hub = Hub(redis, reader, secrets.token_hex(8), settings.relay_ttl_ms, admission)
+        name = secrets.token_hex(8)
+        bounds = Bounds(settings.max_contexts, settings.max_tenant_contexts, settings.max_queue)
+        admission = Admission(name, SystemClock(), bounds)
+        hub = Hub(redis, reader, name, settings.relay_ttl_ms, admission)
         voices = VoicesApi(
             database,
             redis,
@@ -74,11 +72,14 @@ async def _run(settings: Settings) -> None:
             settings.max_recording_bytes,
             asyncio.Semaphore(MAX_UPLOADS),
         )
-        limits = Limits(settings.send_timeout_s, settings.idle_timeout_s, settings.sentence_timeout_s)
+        limits = Limits(
+            settings.send_timeout_s, settings.idle_timeout_s, settings.sentence_timeout_s, settings.chunk_ms
+        )
         app = make_app(voices, StreamDoor(hub, database, limits))
 
         async def workers_are_warm() -> None:
-            if not await count_workers(redis):
+            # What admission knows, not what Redis says now: who is told that the relay is ready wants to be taken.
+            if not admission.workers:
                 raise ServerUnavailable("the workers", "none is warm yet")
 
         probes = probe_app({"postgres": database.ping, "redis": lambda: ping(redis), "model": workers_are_warm})

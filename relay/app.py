@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import structlog
@@ -23,6 +24,8 @@ from storage.database import Database
 from storage.errors import ServerUnavailable
 
 log = structlog.get_logger()
+
+_RETRY_AFTER_MS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +67,8 @@ def make_app(voices: VoicesApi, stream: StreamDoor) -> Starlette:
 def _error_response(error: RelayError) -> Response:
     metrics.ERRORS.labels(error.code).inc()
     headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
-    if error.retryable:
-        headers["Retry-After"] = "2"
+    if error.status in (429, 503):
+        headers["Retry-After"] = str(math.ceil((error.retry_after_ms or _RETRY_AFTER_MS) / 1000))
     return JSONResponse({"error": error.as_dict()}, status_code=error.status, headers=headers)
 
 

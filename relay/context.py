@@ -7,9 +7,10 @@ each sample once, in order.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
 
@@ -19,11 +20,10 @@ from relay.errors import NothingToSay, RelayError, SentenceFailed, TextTooLong
 from relay.frames import encode_frame
 from relay.outputs import Bury, Output, Play, Say, Silence, Submit
 from relay.sentences import Sentence, SentenceCutter
+from relay.under_way import SAMPLE_RATE, UnderWay
 from storage.errors import IllegalTransition
 from storage.wire import Chunk, Failure, Job, Result
 
-SAMPLE_RATE = 24_000
-BYTES_PER_SAMPLE = 2
 MAX_TEXT = 100_000
 MAX_UNDER_WAY = 2
 """Sentences of one context with the workers at once: the one that is heard and the one that follows."""
@@ -67,24 +67,6 @@ class Address:
     version: int
 
 
-@dataclass(slots=True)
-class UnderWay:
-    """A sentence that is with the workers."""
-
-    job: Job
-    completed_at: float
-    submitted_at: float
-    progress_at: float
-    received: int = 0
-    played: int = 0
-    samples: int = 0
-    resubmits: int = 0
-    complete: bool = False
-    torn: bool = False
-    first_audio_at: float | None = None
-    held: deque[Chunk] = field(default_factory=deque)
-
-
 class Context:
     """The state of one context; `has_room` says whether the client keeps up with what it has been sent."""
 
@@ -99,12 +81,25 @@ class Context:
         self._under_way: dict[int, UnderWay] = {}
         self._heard = 0
         self._samples = 0
+        self._late = 0
         self._dry_at = self._active_at = clock.monotonic()
 
     @property
     def closed(self) -> bool:
         """Whether the context has ended, one way or the other."""
         return not TRANSITIONS[self.state]
+
+    @property
+    def heard_until(self) -> float:
+        """When the listener heard everything; infinite while sentences are to come, in the past before the first."""
+        if self._under_way or self._waiting:
+            return math.inf
+        return self._dry_at if self._samples else -math.inf
+
+    def take_late(self) -> int:
+        """How many chunks came too late since this was asked last."""
+        late, self._late = self._late, 0
+        return late
 
     def push(self, text: str) -> list[Output]:
         """More text; raises TextTooLong when the context has had enough."""
@@ -114,7 +109,9 @@ class Context:
             raise TextTooLong(MAX_TEXT, "context")
         self._characters += len(text)
         self._active_at = self._clock.monotonic()
-        return self._enqueue(self._cutter.push(text))
+        with metrics.TEXT_STAGE.time():
+            sentences = self._cutter.push(text)
+        return self._enqueue(sentences)
 
     def flush(self) -> list[Output]:
         """Speak what is there."""
@@ -241,37 +238,25 @@ class Context:
 
     def _play(self, sentence: UnderWay, chunk: Chunk) -> Output:
         now = self._clock.monotonic()
-        if sentence.first_audio_at is None:
-            sentence.first_audio_at = now
-            if self._samples == 0:
-                metrics.TIME_TO_FIRST_AUDIO.observe(now - sentence.completed_at)
-        samples = len(chunk.pcm) // BYTES_PER_SAMPLE
-        sentence.played += 1
-        sentence.samples += samples
+        if self._samples == 0:
+            metrics.TIME_TO_FIRST_AUDIO.observe(now - sentence.completed_at)
+        if sentence.is_late(now, self._dry_at):
+            self._late += 1
+            metrics.LATE.inc()
+        samples = sentence.play(chunk, now)
         self._samples += samples
         self._dry_at = max(self._dry_at, now) + samples / SAMPLE_RATE
         metrics.CHUNKS.inc()
-        frame = encode_frame(self.address.number, chunk.sentence, chunk.number, chunk.pcm, last=chunk.last)
-        return Play(self.address.number, frame)
+        with metrics.ENCODE_STAGE.time():
+            frame = encode_frame(self.address.number, chunk.sentence, chunk.number, chunk.pcm, last=chunk.last)
+        return Play(self.address.number, frame, now)
 
     def _end_sentence(self, sentence: UnderWay) -> Output:
         del self._under_way[self._heard]
         self._heard += 1
         self._active_at = self._clock.monotonic()
-        total = self._active_at - sentence.submitted_at
-        first = (sentence.first_audio_at or sentence.submitted_at) - sentence.submitted_at
         metrics.SENTENCES.inc()
-        return Say(
-            {
-                "type": "sentence_end",
-                "context": self.address.id,
-                "sentence": sentence.job.sentence,
-                "chunks": sentence.played,
-                "samples": sentence.samples,
-                "first_audio_ms": round(1000 * first, 1),
-                "total_ms": round(1000 * total, 1),
-            }
-        )
+        return Say(sentence.summarize(self.address.id, self._active_at))
 
     def _finish(self) -> list[Output]:
         if self.state is not ContextState.ENDING or self._under_way or self._waiting:
@@ -294,6 +279,7 @@ class Context:
         busy = any(not sentence.complete for sentence in self._under_way.values())
         self._waiting.clear()
         self._under_way.clear()
+        self._dry_at = min(self._dry_at, self._clock.monotonic())
         silence: list[Output] = [Silence(self.address.number)]
         return [*silence, Bury(self.address.key)] if busy else silence
 

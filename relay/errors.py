@@ -24,6 +24,8 @@ class RelayError(Exception):
     code = "internal"
     retryable = False
     status = 500
+    retry_after_ms: int | None = None
+    """When it may be worth trying again, where the relay can tell."""
 
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
@@ -32,7 +34,9 @@ class RelayError(Exception):
 
     def as_dict(self) -> dict[str, object]:
         """The error as every answer of the native protocol spells it."""
-        return {"code": self.code, "message": self.message, "field": self.field, "retryable": self.retryable}
+        spelt: dict[str, object] = {"code": self.code, "message": self.message, "field": self.field}
+        spelt["retryable"] = self.retryable
+        return spelt if self.retry_after_ms is None else {**spelt, "retry_after_ms": self.retry_after_ms}
 
 
 class InvalidMessage(RelayError):
@@ -132,9 +136,10 @@ class Refused(RelayError):
     retryable = True
     status = 429
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, code: str, message: str, *, retry_after_ms: int | None = None) -> None:
         super().__init__(message)
         self.code = code
+        self.retry_after_ms = retry_after_ms
 
 
 class SentenceFailed(RelayError):
@@ -154,6 +159,7 @@ class ServiceUnavailable(RelayError):
     code = "unavailable"
     retryable = True
     status = 503
+    retry_after_ms = 2000
 
     def __init__(self) -> None:
         super().__init__("the service cannot reach its storage right now; try again in a few seconds")

@@ -13,6 +13,7 @@ from relay import metrics
 from relay.admission import Admission
 from storage.errors import ServerUnavailable
 from storage.jobs import JobStream
+from storage.presence import announce_relay, read_relays, read_workers, withdraw_relay
 from storage.results import ResultReader, cancel_context
 from storage.wire import Job, Result
 
@@ -92,12 +93,13 @@ class Hub:
         finally:
             try:
                 async with asyncio.timeout(RETRY_S * 10):
+                    await withdraw_relay(self._redis, self.relay)
                     await self._keeper.close()
             except (ServerUnavailable, TimeoutError) as error:
                 log.warning("the result stream stays until it expires", reason=str(error))
 
     async def _read(self) -> None:
-        while True:
+        while not _is_cancelled():
             try:
                 async for result in self._keeper.read():
                     listener = self._routes.get(result.context)
@@ -109,7 +111,7 @@ class Hub:
 
     async def _tick(self) -> None:
         ticks = 0
-        while True:
+        while not _is_cancelled():
             if ticks % _TICKS_PER_BEAT == 0:
                 await self._beat()
             for listener in list(self._listeners):
@@ -121,20 +123,37 @@ class Hub:
         """Show the workers that somebody listens; after a loss, have everything under way spoken again."""
         try:
             alive = await self._keeper.keep_alive()
-            depth = await self._jobs.depth()
+            await self._look_around()
         except (ServerUnavailable, ResponseError) as error:
             self._note_loss(error)
             return
-        self.admission.queue_lag = depth.waiting
-        metrics.QUEUE_LAG.set(depth.waiting)
         if self._broken or not alive:
             log.info("result stream", state="kept" if alive else "new")
             self._broken = False
             for listener in list(self._listeners):
                 listener.resubmit()
 
+    async def _look_around(self) -> None:
+        """Tell the other relays what is asked for here, and see what they say, and what the workers do."""
+        mine = self.admission.demand()
+        await announce_relay(self._redis, self.relay, mine)
+        relays = await read_relays(self._redis)
+        workers = await read_workers(self._redis)
+        depth = await self._jobs.depth()
+        self.admission.observe(workers, relays, mine, depth.waiting)
+        metrics.QUEUE_LAG.set(depth.waiting)
+
     def _note_loss(self, error: Exception) -> None:
         """Remember that something may be lost; one line in the log for each time Redis goes away."""
         if not self._broken:
             log.warning("redis is away", reason=str(error))
         self._broken = True
+
+
+def _is_cancelled() -> bool:
+    """Whether the task is to end although nothing was raised.
+
+    Now and then the client of Redis (redis-py 8.1 on Python 3.11) loses a cancellation that meets an arriving reply.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -20,6 +20,8 @@ class Play:
 
     context: int
     frame: bytes
+    ready_at: float
+    """When there was nothing left but to send it, by the clock's `monotonic`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,32 +6,49 @@ import itertools
 from collections.abc import Callable, Iterable
 from uuid import UUID, uuid4
 
-from relay.admission import Admission
+from relay.admission import Admission, Place
 from relay.clock import Clock
-from relay.context import SAMPLE_RATE, Address, Context, ContextState
-from relay.errors import ContextExists, InvalidMessage, Refused, RelayError, TextTooLong, UnknownContext
+from relay.context import Address, Context, ContextState
+from relay.errors import (
+    ContextExists,
+    InvalidMessage,
+    Refused,
+    RelayError,
+    ServiceUnavailable,
+    TextTooLong,
+    UnknownContext,
+)
 from relay.messages import Cancel, ClientMessage, End, Flush, Open, Text
 from relay.outputs import Output, Say
+from relay.under_way import SAMPLE_RATE
 from storage.voices import Voice
 from storage.wire import Result
 
 MAX_CONTEXTS = 16
 MAX_BAD_MESSAGES = 32
-CHUNK_SAMPLES = 1920
 
 
 class Session:
     """The contexts of one connection; every method returns what is to be done, in order."""
 
     def __init__(
-        self, relay: str, tenant: UUID, admission: Admission, clock: Clock, has_room: Callable[[], bool]
+        self,
+        relay: str,
+        tenant: UUID,
+        admission: Admission,
+        clock: Clock,
+        has_room: Callable[[], bool],
+        chunk_ms: int = 80,
     ) -> None:
         self._relay = relay
         self._tenant = tenant
         self._admission = admission
         self._clock = clock
         self._has_room = has_room
+        self._chunk_samples = SAMPLE_RATE * chunk_ms // 1000
+        self._listener = uuid4().hex
         self._contexts: dict[str, Context] = {}
+        self._places: dict[str, Place] = {}
         self._numbers = itertools.count(1)
         self._bad_messages = 0
 
@@ -52,7 +69,7 @@ class Session:
     def hello(self) -> list[Output]:
         """What the client is told first."""
         message: dict[str, object] = {"type": "hello", "protocol": 1, "sample_rate": SAMPLE_RATE}
-        return [Say({**message, "encoding": "pcm_s16le", "channels": 1, "chunk_samples": CHUNK_SAMPLES})]
+        return [Say({**message, "encoding": "pcm_s16le", "channels": 1, "chunk_samples": self._chunk_samples})]
 
     def check_open(self, message: Open) -> None:
         """Raises ContextExists or Refused before anything is looked up for the message."""
@@ -62,9 +79,9 @@ class Session:
             raise Refused("too_many_contexts", f"a connection holds at most {MAX_CONTEXTS} contexts; end one first")
 
     def open(self, message: Open, voice: Voice) -> list[Output]:
-        """Begin a context in a voice that is ready; raises ContextExists or Refused."""
+        """Begin a context in a voice that is ready; raises ContextExists, Refused or ServiceUnavailable."""
         self.check_open(message)
-        self._admission.admit(self._tenant)
+        self._places[message.context] = self._admission.admit(self._tenant, self._listener)
         address = Address(
             key=uuid4().hex,
             id=message.context,
@@ -85,7 +102,7 @@ class Session:
             raise UnknownContext(message.context)
         try:
             return self._settle(context, self._apply(context, message))
-        except TextTooLong as error:
+        except (TextTooLong, Refused, ServiceUnavailable) as error:
             return self._settle(context, context.fail(error))
 
     def receive(self, result: Result) -> list[Output]:
@@ -110,7 +127,9 @@ class Session:
 
     def close(self) -> list[Output]:
         """The client is gone: stop everything."""
-        return self._each(Context.cancel)
+        outputs = self._each(Context.cancel)
+        self._admission.leave(self._listener)
+        return outputs
 
     def _apply(self, context: Context, message: ClientMessage) -> list[Output]:
         if isinstance(message, Cancel):
@@ -119,6 +138,7 @@ class Session:
             raise InvalidMessage("the context's text has ended; only `cancel` may follow `end`", field="type")
         match message:
             case Text(text=text):
+                self._admission.readmit(self._places[message.context])
                 return context.push(text)
             case Flush():
                 return context.flush()
@@ -133,8 +153,12 @@ class Session:
         return outputs
 
     def _settle(self, context: Context, outputs: Iterable[Output]) -> list[Output]:
-        """Free the id and the place of a context that has ended."""
+        """Say how long the context will be heard; free the id and the place of one that has ended."""
         done = list(outputs)
-        if context.closed and self._contexts.pop(context.address.id, None) is not None:
-            self._admission.release(self._tenant)
+        place = self._places.get(context.address.id)
+        if place is not None:
+            self._admission.note(place, context.heard_until, context.take_late())
+        if place is not None and context.closed:
+            del self._contexts[context.address.id], self._places[context.address.id]
+            self._admission.release(place)
         return done

@@ -12,6 +12,7 @@ from uuid import UUID
 import structlog
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from relay import metrics
 from relay.clock import Clock
 from relay.errors import InvalidMessage, RelayError, ServiceUnavailable, UnknownVoice
 from relay.hub import Hub
@@ -35,11 +36,12 @@ _NOT_READING = "the client does not read what it is sent"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a connection may keep others waiting."""
+    """How long a connection may keep others waiting, and how long its chunks are."""
 
     send_timeout_s: float
     idle_timeout_s: float
     sentence_timeout_s: float
+    chunk_ms: int = 80
 
 
 class _HangUp(Exception):
@@ -62,8 +64,9 @@ class Connection:
         self._hub = hub
         self._database = database
         self._limits = limits
+        self._clock = clock
         self._outbox = Outbox()
-        self._session = Session(hub.relay, tenant, hub.admission, clock, self._has_room)
+        self._session = Session(hub.relay, tenant, hub.admission, clock, self._has_room, limits.chunk_ms)
         self._work: asyncio.Queue[Job | str] = asyncio.Queue(_WORK_CAPACITY)
         self._routed: frozenset[str] = frozenset()
         self._failure: asyncio.Future[_HangUp] = asyncio.get_running_loop().create_future()
@@ -204,6 +207,7 @@ class Connection:
                 async with asyncio.timeout(self._limits.send_timeout_s):
                     if isinstance(item, Play):
                         await self._socket.send_bytes(item.frame)
+                        metrics.SEND_STAGE.observe(self._clock.monotonic() - item.ready_at)
                     else:
                         await self._socket.send_text(json.dumps(item.message))
             except TimeoutError as error:

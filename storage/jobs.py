@@ -32,6 +32,11 @@ class Delivery:
     entry: bytes
     job: Job
 
+    @property
+    def added_at(self) -> float:
+        """When the job was added, in Unix seconds by the clock of Redis, which is the first half of an entry's id."""
+        return int(self.entry.split(b"-")[0]) / 1000
+
 
 @dataclass(frozen=True, slots=True)
 class QueueDepth:

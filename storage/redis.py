@@ -24,6 +24,10 @@ BLOCK_MS = 1000
 JOBS = "timbrelay:jobs"
 CONSUMER_GROUP = "workers"
 DEAD_LETTER = "timbrelay:dead_letter"
+DELETIONS = "timbrelay:deletions"
+"""The channel on which deleted voices are named."""
+WORKERS = "timbrelay:workers"
+RELAYS = "timbrelay:relays"
 
 
 def results_key(relay: str) -> str:
@@ -42,8 +46,13 @@ def deleted_key(voice: object) -> str:
 
 
 def worker_key(worker: str) -> str:
-    """The sign of life of a worker whose model is warm."""
+    """The sign of life of a worker whose model is warm, with its load."""
     return f"timbrelay:worker:{worker}"
+
+
+def relay_key(relay: str) -> str:
+    """The sign of life of a relay, with its demand."""
+    return f"timbrelay:relay:{relay}"
 
 
 def connect(url: str, *, connections: int = 8) -> Redis:

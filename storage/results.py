@@ -6,9 +6,12 @@ to a stream that exists, so a relay's death stops the work for it within that ti
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from redis.asyncio import Redis
 
@@ -16,6 +19,7 @@ from storage.errors import MalformedEntry
 from storage.redis import (
     BLOCK_MS,
     CONSUMER_GROUP,
+    DELETIONS,
     JOBS,
     cancelled_key,
     deleted_key,
@@ -28,6 +32,9 @@ MAX_LENGTH = 8192
 """About 30 MB of chunks, many seconds ahead of any reader that lives."""
 _READ_COUNT = 256
 TOMBSTONE_TTL_S = 120
+VOICE_TOMBSTONE_TTL_S = 600
+"""Longer than a worker keeps an embedding, so that no deleted voice is spoken with after its tombstone is gone."""
+_FLUSH_LIMIT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,37 +51,96 @@ class Verdict:
         return self.relay_gone or self.cancelled or self.voice_deleted
 
 
+@dataclass(frozen=True, slots=True)
+class _Posting:
+    """What one job has to say or to ask, and who waits for the verdict."""
+
+    job: Job
+    result: Result | None
+    acknowledge: bytes | None
+    verdict: asyncio.Future[Verdict]
+
+
 class ResultPublisher:
-    """The worker's end: publishes, acknowledges and asks in one round trip."""
+    """The worker's end: publishes, acknowledges and asks, for all jobs that have something to say in one round trip."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
+        self._waiting: deque[_Posting] = deque()
+        self._posting: asyncio.Task[None] | None = None
 
     async def publish(self, job: Job, result: Result, *, acknowledge: bytes | None) -> Verdict:
         """Add a result to the relay's stream; with an entry to `acknowledge`, both happen or neither."""
-        async with translated(), self._redis.pipeline(transaction=True) as pipeline:
-            pipeline.xadd(
-                results_key(job.relay),
-                encode(result),  # type: ignore[arg-type]
-                maxlen=MAX_LENGTH,
-                approximate=True,
-                nomkstream=True,
-            )
-            if acknowledge is not None:
-                pipeline.xack(JOBS, CONSUMER_GROUP, acknowledge)
-            pipeline.exists(cancelled_key(job.context))
-            pipeline.exists(deleted_key(job.voice))
-            replies = await pipeline.execute()
-        return Verdict(replies[0] is None, bool(replies[-2]), bool(replies[-1]))
+        return await self._enqueue(job, result, acknowledge)
 
     async def ask(self, job: Job) -> Verdict:
         """Whether the job is still wanted, before any work is put into it."""
-        async with translated(), self._redis.pipeline(transaction=False) as pipeline:
-            pipeline.exists(results_key(job.relay))
-            pipeline.exists(cancelled_key(job.context))
-            pipeline.exists(deleted_key(job.voice))
-            relay, cancelled, deleted = await pipeline.execute()
-        return Verdict(not relay, bool(cancelled), bool(deleted))
+        return await self._enqueue(job, None, None)
+
+    async def _enqueue(self, job: Job, result: Result | None, acknowledge: bytes | None) -> Verdict:
+        verdict: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Posting(job, result, acknowledge, verdict))
+        if self._posting is None or self._posting.done():
+            self._posting = asyncio.create_task(self._post())
+        return await verdict
+
+    async def _post(self) -> None:
+        """Send what waits, in bundles; what comes meanwhile makes the next one."""
+        while self._waiting:
+            bundle = [self._waiting.popleft() for _ in range(min(len(self._waiting), _FLUSH_LIMIT))]
+            try:
+                replies = await self._send(bundle)
+            except Exception as error:
+                _answer(bundle, [error] * len(bundle))
+            else:
+                _answer(bundle, replies)
+
+    async def _send(self, bundle: Sequence[_Posting]) -> list[Verdict | Exception]:
+        async with translated(), self._redis.pipeline(transaction=True) as pipeline:
+            for posting in bundle:
+                _command(pipeline, posting)
+            replies: Any = await pipeline.execute(raise_on_error=False)
+        verdicts: list[Verdict | Exception] = []
+        for posting in bundle:
+            count = 3 if posting.acknowledge is None else 4
+            verdicts.append(await _judge(posting, replies[:count]))
+            replies = replies[count:]
+        return verdicts
+
+
+def _command(pipeline: Any, posting: _Posting) -> None:
+    job = posting.job
+    if posting.result is None:
+        pipeline.exists(results_key(job.relay))
+    else:
+        entry = encode(posting.result)
+        pipeline.xadd(results_key(job.relay), entry, maxlen=MAX_LENGTH, approximate=True, nomkstream=True)
+    if posting.acknowledge is not None:
+        pipeline.xack(JOBS, CONSUMER_GROUP, posting.acknowledge)
+    pipeline.exists(cancelled_key(job.context))
+    pipeline.exists(deleted_key(job.voice))
+
+
+async def _judge(posting: _Posting, replies: Sequence[Any]) -> Verdict | Exception:
+    try:
+        async with translated():
+            for reply in replies:
+                if isinstance(reply, Exception):
+                    raise reply
+    except Exception as error:
+        return error
+    # XADD without a stream to add to answers nil, EXISTS answers 0.
+    return Verdict(not replies[0], bool(replies[-2]), bool(replies[-1]))
+
+
+def _answer(bundle: Sequence[_Posting], outcomes: Sequence[Verdict | Exception]) -> None:
+    for posting, outcome in zip(bundle, outcomes, strict=True):
+        if posting.verdict.done():
+            continue
+        if isinstance(outcome, Exception):
+            posting.verdict.set_exception(outcome)
+        else:
+            posting.verdict.set_result(outcome)
 
 
 class ResultReader:
@@ -132,6 +198,36 @@ async def cancel_context(redis: Redis, context: str) -> None:
 
 
 async def bury_voice(redis: Redis, voice: object) -> None:
-    """Put up the tombstone of a voice: within a chunk every worker stops speaking with it."""
-    async with translated():
-        await redis.set(deleted_key(voice), b"1", ex=TOMBSTONE_TTL_S)
+    """Put up the tombstone of a voice and tell every worker: they stop speaking with it and forget it at once, and
+    those that did not hear it, with their next chunk."""
+    async with translated(), redis.pipeline(transaction=True) as pipeline:
+        pipeline.set(deleted_key(voice), b"1", ex=VOICE_TOMBSTONE_TTL_S)
+        pipeline.publish(DELETIONS, str(voice))
+        await pipeline.execute()
+
+
+class Deletions:
+    """The broadcast of deleted voices, on a connection of its own."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+
+    async def listen(self) -> AsyncGenerator[UUID | None, None]:
+        """Yields None once it listens, then every voice that is deleted; raises ServerUnavailable when it hears no
+        more, so that whoever listens knows that he may have missed some."""
+        async with translated(), self._redis.pubsub() as channel:
+            await channel.subscribe(DELETIONS)
+            yield None
+            while True:
+                message: Any = await channel.get_message(ignore_subscribe_messages=True, timeout=BLOCK_MS / 1000)
+                if message is None:
+                    await channel.ping()
+                elif (voice := _read_voice(message["data"])) is not None:
+                    yield voice
+
+
+def _read_voice(data: bytes) -> UUID | None:
+    try:
+        return UUID(data.decode())
+    except ValueError:
+        return None

@@ -64,14 +64,29 @@ class Settings(BaseSettings):
     worker_metrics_port: Port = 9465
     """The worker's port for `/healthz`, `/readyz` and `/metrics`."""
 
-    worker_slots: int = Field(default=32, ge=1, le=256)
-    """How many sentences one worker synthesizes side by side."""
+    worker_slots: int = Field(default=192, ge=1, le=1024)
+    """How many sentences one worker holds side by side."""
 
-    worker_threads: int = Field(default=2, ge=1, le=64)
-    """How many threads of one worker run the model."""
+    worker_rows: int = Field(default=32, ge=1, le=256)
+    """The most sentences that go through the model in one step; 1 for one at a time."""
 
-    max_contexts: int = Field(default=64, ge=1)
-    """How many contexts one relay process holds at once before it refuses new ones."""
+    worker_threads: int = Field(default=0, ge=0, le=64)
+    """How many threads run a step of the model; 0: one less than there are cores, at least one and at most four."""
+
+    backend: str = Field(default="auto", pattern=r"^(auto|cpu|cuda|tensorrt|torch)$")
+    """What runs the model: ONNX Runtime (`cpu`, `cuda`, `tensorrt`), PyTorch (`torch`), or the fastest there is."""
+
+    run_ahead_ms: int = Field(default=10_000, ge=200, le=600_000)
+    """How far ahead of its listener a stream is synthesized; a listener who interrupts throws that much away."""
+
+    chunk_ms: int = Field(default=80, ge=20, le=1000, multiple_of=10)
+    """How long a chunk of audio is; the same for every worker and relay of a service, and what `hello` announces."""
+
+    worker_capacity: int = Field(default=0, ge=0)
+    """How many streams at real time a worker says it can hold; 0: as many as it has measured."""
+
+    max_contexts: int = Field(default=1000, ge=1)
+    """How many contexts one relay process holds open at once, speaking or not; a bound for its memory."""
 
     max_tenant_contexts: int = Field(default=32, ge=1)
     """How many contexts one tenant may hold on one relay process."""

@@ -54,6 +54,8 @@ class Chunk:
     """Whether the sentence ends with this chunk."""
     pcm: bytes
     """Mono, signed 16 bit, little-endian."""
+    computed_us: int = 0
+    """How long text, decoder and vocoder computed, since the job was taken, until this chunk was there; no waiting."""
 
 
 @dataclass(frozen=True, slots=True)

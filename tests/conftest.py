@@ -244,6 +244,8 @@ def start_stack(
     supervisors: list[Supervisor] = []
 
     def start(*, workers: int = 1, only: tuple[str, ...] | None = None, **changed: Any) -> RunningStack:
+        # A machine that does other work beside the tests holds few listeners, and would refuse those that a test wants.
+        changed.setdefault("worker_capacity", 100)
         log = tmp_path / f"stack-{len(supervisors)}.log"
         supervisors.append(Supervisor(log))
         services = _plan(servers, settings.model_copy(update=changed), clean_variables, tmp_path, workers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import structlog
@@ -12,8 +13,9 @@ from redis.exceptions import ResponseError
 
 from storage.errors import ServerUnavailable
 from storage.jobs import Delivery, JobStream
-from storage.presence import announce_worker, withdraw_worker
+from storage.presence import WorkerLoad, announce_worker, withdraw_worker
 from storage.redis import BLOCK_MS
+from storage.results import Deletions
 from worker import metrics
 from worker.speaking import Speaking
 
@@ -29,12 +31,21 @@ class Consumer:
     """Holds at most `slots` jobs; a slot is free again when its job was acknowledged or given up."""
 
     def __init__(
-        self, name: str, redis: Redis, jobs: JobStream, speaking: Speaking, *, slots: int, claim_after_ms: int
+        self,
+        name: str,
+        redis: Redis,
+        jobs: JobStream,
+        speaking: Speaking,
+        load: Callable[[], WorkerLoad],
+        *,
+        slots: int,
+        claim_after_ms: int,
     ) -> None:
         self._name = name
         self._redis = redis
         self._jobs = jobs
         self._speaking = speaking
+        self._load = load
         self._slots = slots
         self._claim_after_ms = claim_after_ms
         self._active: dict[bytes, asyncio.Task[None]] = {}
@@ -45,15 +56,16 @@ class Consumer:
         """Work until `stop` is set, then finish what is under way."""
         taking = asyncio.create_task(self._repeat(self._take))
         heartbeat = asyncio.create_task(self._repeat(self._beat))
+        obeying = asyncio.create_task(self._repeat(self._obey))
         stopping = asyncio.create_task(stop.wait())
         try:
-            done, _ = await asyncio.wait({taking, heartbeat, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({taking, heartbeat, obeying, stopping}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
             await _cancel([taking, stopping])
             await self._drain()
-            await _cancel([heartbeat])
+            await _cancel([heartbeat, obeying])
             await self._leave()
 
     async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
@@ -85,7 +97,7 @@ class Consumer:
             self._next_claim = loop.time() + self._claim_after_ms / 2000
             for delivery in await self._jobs.claim(self._name, self._claim_after_ms, free):
                 log.info("claimed a job", entry=delivery.entry.decode())
-                self._begin(delivery)
+                self._begin(delivery, claimed=True)
             free = await self._wait_for_slot()
         block_ms = min(BLOCK_MS, max(1, int(1000 * (self._next_claim - loop.time()))))
         for delivery in await self._jobs.take(self._name, free, block_ms):
@@ -93,7 +105,7 @@ class Consumer:
 
     async def _beat(self) -> None:
         for beat in range(_HEARTBEATS_PER_TRIM):
-            await announce_worker(self._redis, self._name)
+            await announce_worker(self._redis, self._name, self._load())
             await self._jobs.keep(self._name, list(self._active))
             if beat == 0:
                 await self._jobs.trim()
@@ -102,16 +114,25 @@ class Consumer:
             metrics.QUEUE_PENDING.set(depth.pending)
             await asyncio.sleep(HEARTBEAT_S)
 
+    async def _obey(self) -> None:
+        """Hear of deleted voices. Whatever was missed before it listened is looked up again."""
+        async with aclosing(Deletions(self._redis).listen()) as deletions:
+            async for voice in deletions:
+                if voice is None:
+                    self._speaking.forget_voices()
+                else:
+                    self._speaking.revoke(voice)
+
     async def _wait_for_slot(self) -> int:
         while len(self._active) >= self._slots:
             self._slot_freed.clear()
             await self._slot_freed.wait()
         return self._slots - len(self._active)
 
-    def _begin(self, delivery: Delivery) -> None:
+    def _begin(self, delivery: Delivery, *, claimed: bool = False) -> None:
         if delivery.entry in self._active:
             return
-        task = asyncio.create_task(self._speaking.speak(delivery))
+        task = asyncio.create_task(self._speaking.speak(delivery, claimed=claimed))
         self._active[delivery.entry] = task
         metrics.ACTIVE.set(len(self._active))
         task.add_done_callback(lambda done: self._finish(delivery.entry, done))
@@ -124,6 +145,8 @@ class Consumer:
             log.error("a job's task broke", exc_info=task.exception())
 
     async def _drain(self) -> None:
+        """Finish what can be finished soon; what cannot stays pending, and another worker claims it."""
+        self._speaking.hurry()
         if self._active:
             await asyncio.wait(list(self._active.values()), timeout=DRAIN_DEADLINE_S)
         await _cancel(list(self._active.values()))

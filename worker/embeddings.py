@@ -16,8 +16,9 @@ from storage.voices import load_embedding
 from worker.errors import VoiceUnavailable
 
 CAPACITY = 256
-TTL_S = 60.0
-"""Below the life of a deleted voice's tombstone, so that none is spoken with after its tombstone is gone."""
+TTL_S = 300.0
+"""Half the life of a deleted voice's tombstone, so that none is spoken with after its tombstone is gone: even one that
+was looked up while it was being deleted was looked up within seconds of its tombstone."""
 
 Key = tuple[UUID, UUID, int]
 

@@ -5,6 +5,8 @@ WorkerError
 ├── LexiconError       a user lexicon that cannot be read
 ├── RecordingError     a reference recording that cannot become a voice
 ├── TrainingError      a training run that cannot begin or go on
+├── BackendUnavailable a way to run the models that this machine does not have
+├── NonFinite          a model gave what is no number
 ├── VoiceUnavailable   the job's voice cannot be spoken with
 └── NothingToSay       a sentence without a single sound
 """
@@ -64,6 +66,30 @@ class TrainingError(WorkerError):
 
     code = "training_failed"
     retryable = False
+
+
+class BackendUnavailable(WorkerError):
+    """Raised when the models cannot be run in the way that was asked for; says why and what helps."""
+
+    code = "backend_unavailable"
+    retryable = False
+
+    def __init__(self, backend: str, reason: str, fix: str) -> None:
+        super().__init__(f"backend {backend} cannot be used: {reason}; {fix}")
+        self.backend = backend
+        self.reason = reason
+        self.fix = fix
+
+
+class NonFinite(WorkerError):
+    """Raised when a model's output holds NaN or infinity: the sentence fails, and only that sentence."""
+
+    code = "synthesis_failed"
+    retryable = True
+
+    def __init__(self, stage: str) -> None:
+        super().__init__(f"the {stage} gave numbers that are not finite, so the sentence was stopped; try again")
+        self.stage = stage
 
 
 class VoiceUnavailable(WorkerError):

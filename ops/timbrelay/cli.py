@@ -113,16 +113,20 @@ def voices(context: typer.Context, url: Url = "") -> None:
 @app.command()
 def bench(
     context: typer.Context,
-    users: Annotated[str, typer.Option(help="How many at once, one run each, for example 1,10.")] = "1,10",
-    seconds: Annotated[float, typer.Option(min=1, max=3600, help="How long each run lasts.")] = 20.0,
-    json: Annotated[Path | None, typer.Option(help="A file for the figures as JSON.")] = None,
+    users: Annotated[str, typer.Option(help="Voice agents at once, one run each.")] = "1,10,24,32,64",
+    seconds: Annotated[float, typer.Option(min=1, max=3600, help="How long each run lasts.")] = 30.0,
+    json: Annotated[Path | None, typer.Option(help="The file for the figures; bench.json in the data folder.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed, the same conversations.")] = 0,
+    beyond: Annotated[bool, typer.Option("--beyond", help="Go on after the first number that is not held.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Draw flame graphs of relay and worker (py-spy).")] = False,
+    record: Annotated[bool, typer.Option("--record", help="Write docs/benchmarks.md.")] = False,
     port: Port = None,
 ) -> None:
-    """Measure the local stack as listeners hear it."""
+    """Measure what voice agents get from the local stack, until it breaks."""
     from timbrelay.commands.bench import Plan, run
     from timbrelay.stack.local import Options
 
-    plan = Plan.parse(users, seconds, json, Options(port))
+    plan = Plan(Plan.parse_users(users), seconds, json, Options(port), seed, beyond, profile, record)
     run(context.obj.environment, context.obj.interruption, plan)
 
 

@@ -25,12 +25,21 @@ class ProtocolFault(OpsError):
 class RelayError(OpsError):
     """Raised when the relay refuses or ends something. `code` is the wire code of `docs/protocol.md`."""
 
-    def __init__(self, code: str, message: str, field: str | None = None, retryable: bool = False) -> None:
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        field: str | None = None,
+        retryable: bool = False,
+        retry_after_ms: int | None = None,
+    ) -> None:
         super().__init__(f"{message} ({code}{f', field {field}' if field else ''})")
         self.code = code
         self.message = message
         self.field = field
         self.retryable = retryable
+        self.retry_after_ms = retry_after_ms
+        """When it may be worth trying again, where the relay can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +94,9 @@ class SentenceEnd:
     chunks: int
     samples: int
     first_audio_ms: float
+    overhead_ms: float | None
+    """The part of it in which nothing was computed for the sentence; None when the worker did not say."""
+
     total_ms: float
 
 
@@ -143,6 +155,7 @@ def parse_error(fields: dict[str, Any]) -> RelayError:
         str(fields.get("message", "The relay gave no reason.")),
         fields.get("field"),
         bool(fields.get("retryable", False)),
+        int(fields["retry_after_ms"]) if fields.get("retry_after_ms") is not None else None,
     )
 
 

@@ -19,6 +19,7 @@ from timbrelay.events import (
     ProtocolFault,
     Sentence,
     SentenceEnd,
+    parse_error,
     parse_frame,
     parse_message,
 )
@@ -29,7 +30,7 @@ MESSAGES = {
     '{"type": "opened", "context": "c", "number": 7, "voice": "v", "version": 2}': Opened("c", 7, "v", 2),
     '{"type": "sentence", "context": "c", "sentence": 0, "start": 1, "end": 9}': Sentence("c", 0, 1, 9),
     '{"type": "sentence_end", "context": "c", "sentence": 0, "chunks": 3, "samples": 5000, '
-    '"first_audio_ms": 80, "total_ms": 300}': SentenceEnd("c", 0, 3, 5000, 80, 300),
+    '"first_audio_ms": 80, "overhead_ms": null, "total_ms": 300}': SentenceEnd("c", 0, 3, 5000, 80, None, 300),
     '{"type": "done", "context": "c", "sentences": 1, "samples": 5000}': Done("c", 1, 5000),
     '{"type": "cancelled", "context": "c", "new_field": 1}': Cancelled("c"),
 }
@@ -42,9 +43,10 @@ def test_each_message_becomes_its_event(text: str) -> None:
 
 
 def test_an_error_carries_its_code() -> None:
-    """An error keeps the wire code, the field at fault and whether to try again."""
+    """An error keeps the wire code, the field at fault, whether to try again and when."""
     event = parse_message(
-        '{"type": "error", "code": "overloaded", "message": "later", "field": null, "context": "c", "retryable": true}'
+        '{"type": "error", "code": "overloaded", "message": "later", "field": null, "context": "c", "retryable": true, '
+        '"retry_after_ms": 3000}'
     )
     assert isinstance(event, Failed)
     assert (event.context, event.error.code, event.error.field, event.error.retryable) == (
@@ -53,7 +55,8 @@ def test_an_error_carries_its_code() -> None:
         None,
         True,
     )
-    assert str(event.error) == "later (overloaded)"
+    assert (event.error.retry_after_ms, str(event.error)) == (3000, "later (overloaded)")
+    assert parse_error({"code": "internal"}).retry_after_ms is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"type": "new"}', '{"type": "done", "context": "c"}'])

@@ -10,13 +10,14 @@ from uuid import uuid4
 
 import pytest
 
-from relay.admission import Admission
+from relay.admission import MEMORY_S, PROMISE_S, Admission, Bounds
 from relay.context import MAX_RESUBMITS, MAX_TEXT, MAX_UNDER_WAY, TORN_AFTER_S
 from relay.errors import ContextExists, InvalidMessage, Refused, UnknownContext
 from relay.frames import HEADER
 from relay.messages import read_message
 from relay.outputs import Bury, Output, Play, Say, Silence, Submit
 from relay.session import MAX_CONTEXTS, Session
+from storage.presence import WorkerLoad
 from storage.tables import VoiceState
 from storage.voices import Voice
 from storage.wire import Chunk, Failure, Job
@@ -46,9 +47,8 @@ class Harness:
     """A session with what it asked for, sorted."""
 
     clock: FakeClock = field(default_factory=FakeClock)
-    admission: Admission = field(
-        default_factory=lambda: Admission(max_contexts=40, max_tenant_contexts=30, max_queue=100)
-    )
+    bounds: Bounds = field(default_factory=lambda: Bounds(max_contexts=40, max_tenant_contexts=30, max_queue=100))
+    capacity: int = 40
     room: bool = True
     jobs: list[Job] = field(default_factory=list)
     said: list[dict[str, object]] = field(default_factory=list)
@@ -56,7 +56,14 @@ class Harness:
     buried: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.admission = Admission("relay-1", self.clock, self.bounds)
+        self.beat()
         self.session = Session("relay-1", TENANT, self.admission, self.clock, lambda: self.room)
+
+    def beat(self, lag: int = 0) -> None:
+        """A heartbeat with one worker that holds `capacity` streams."""
+        loads = {"worker": WorkerLoad(self.capacity, 0, 0.0)}
+        self.admission.observe(loads, {}, self.admission.demand(), lag)
 
     def send(self, **message: object) -> list[Output]:
         read = read_message(json.dumps(message))
@@ -289,6 +296,7 @@ def test_a_context_that_its_client_forgot_ends(harness: Harness) -> None:
     for chunk in harness.spoken(harness.jobs[0]):
         harness.receive(chunk)
     harness.clock.now += IDLE_S - 1
+    harness.beat()
     harness.send(type="text", context="c", text="half a ")
     harness.clock.now += IDLE_S - 1
     harness.take(harness.session.tick(TIMEOUT_S, IDLE_S))
@@ -317,6 +325,14 @@ def test_text_after_the_end_is_refused(harness: Harness) -> None:
     assert harness.types()[-1] == "cancelled"
 
 
+def test_the_greeting_says_how_long_chunks_are(harness: Harness) -> None:
+    """What the operator has set is what clients reckon with."""
+    session = Session("relay-1", TENANT, harness.admission, harness.clock, lambda: True, chunk_ms=40)
+    (hello,) = session.hello()
+    assert isinstance(hello, Say)
+    assert (hello.message["chunk_samples"], hello.message["sample_rate"]) == (960, 24_000)
+
+
 def test_an_id_in_use_is_refused(harness: Harness) -> None:
     """Two contexts of one connection cannot share an id."""
     with pytest.raises(ContextExists):
@@ -332,10 +348,9 @@ def test_a_connection_has_a_bound_of_contexts(harness: Harness) -> None:
     assert caught.value.retryable
 
 
-def test_a_closed_connection_gives_back_its_places_and_stops_the_workers(harness: Harness) -> None:
+def test_a_closed_connection_gives_back_its_places_and_stops_the_workers() -> None:
     """When the client is gone its contexts are gone, with tombstones for what is under way."""
-    harness.admission = Admission(max_contexts=1, max_tenant_contexts=1, max_queue=10)
-    harness.__post_init__()
+    harness = Harness(bounds=Bounds(max_contexts=1, max_tenant_contexts=1, max_queue=10), capacity=1)
     harness.send(type="open", context="c", voice=str(VOICE.id))
     harness.send(type="text", context="c", text=TEXT)
     harness.take(harness.session.close())
@@ -345,9 +360,62 @@ def test_a_closed_connection_gives_back_its_places_and_stops_the_workers(harness
 
 def test_new_contexts_are_refused_when_the_queue_is_long(harness: Harness) -> None:
     """Existing listeners win over new ones."""
-    harness.admission.queue_lag = 101
+    harness.beat(lag=101)
     with pytest.raises(Refused) as caught:
         harness.send(type="open", context="d", voice=str(VOICE.id))
     assert caught.value.code == "overloaded"
     harness.send(type="text", context="c", text=TEXT)
     assert harness.jobs
+
+
+def test_a_context_that_was_silent_for_long_needs_a_stream_again() -> None:
+    """While it said nothing others took what there is; its listener is told at once and can come back."""
+    harness = Harness(capacity=1)
+    harness.send(type="open", context="c", voice=str(VOICE.id))
+    harness.clock.now += PROMISE_S + MEMORY_S + 1
+    harness.beat()
+    harness.send(type="open", context="d", voice=str(VOICE.id))
+    harness.send(type="text", context="d", text=TEXT)
+    harness.send(type="text", context="c", text=TEXT)
+    assert (harness.said[-1]["code"], harness.said[-1]["context"]) == ("overloaded", "c")
+    assert harness.said[-1]["retry_after_ms"]
+    assert len(harness.session.keys) == 1
+
+
+def test_a_context_speaks_until_its_listener_has_heard_it(harness: Harness) -> None:
+    """Sentences under way and audio not yet heard take a stream, silence does not."""
+    harness.clock.now += PROMISE_S
+    assert harness.admission.demand().speaking == 0
+    harness.send(type="text", context="c", text="Well then, ")
+    assert harness.admission.demand().speaking == 1
+    for chunk in harness.spoken(harness.jobs[0]):
+        harness.receive(chunk)
+    harness.clock.now += 0.2
+    assert harness.admission.demand().speaking == 1
+    harness.clock.now += 0.1
+    assert harness.admission.demand().speaking == 0
+
+
+def test_only_a_chunk_that_was_owed_is_late(harness: Harness) -> None:
+    """It is owed when the listener is dry and the sentence has been there for a fifth of a second."""
+    harness.send(type="text", context="c", text=TEXT)
+    chunks = harness.spoken(harness.jobs[0])
+    harness.clock.now += 0.19
+    harness.receive(chunks[0])
+    harness.clock.now += 0.08
+    harness.receive(chunks[1])
+    assert harness.admission.demand().late == 0
+    harness.clock.now += 0.1
+    harness.receive(chunks[2])
+    assert harness.admission.demand().late == 1
+
+
+def test_what_a_sentence_waited_for_is_told_without_its_computing(harness: Harness) -> None:
+    """The worker says how long it computed; the rest of the time to the first chunk is overhead."""
+    harness.send(type="text", context="c", text=TEXT)
+    chunks = [replace(chunk, computed_us=12_000) for chunk in harness.spoken(harness.jobs[0])]
+    harness.clock.now += 0.015
+    for chunk in chunks:
+        harness.receive(chunk)
+    (end,) = (message for message in harness.said if message["type"] == "sentence_end")
+    assert (end["first_audio_ms"], end["overhead_ms"]) == (15.0, 3.0)

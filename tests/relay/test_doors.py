@@ -10,14 +10,18 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
 from typing import Any
 from uuid import uuid4
 
 import httpx2
 import pytest
+import redis
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from storage.presence import WorkerLoad
+from storage.redis import WORKERS, worker_key
 from storage.settings import Settings
 from tests.conftest import MakeTenant, MakeVoice, wait_until
 
@@ -27,18 +31,14 @@ STATEMENT = {"subject": "A. Person", "statement": "I agree that my voice is clon
 
 @pytest.fixture
 def stack(start_stack: StartStack) -> Any:
-    """A relay alone. It is never ready without a worker, but it is alive."""
+    """A relay alone, told of a worker that is not there."""
     stack = start_stack(only=(), workers=1, idle_timeout_s=2.0, max_recording_bytes=64 * 1024)
+    with redis.Redis.from_url(stack.services.variables["REDIS_URL"]) as client:
+        client.sadd(WORKERS, "none")
+        client.set(worker_key("none"), json.dumps(asdict(WorkerLoad(8, 0, 0.0))))
     stack.start("relay")
-    wait_until(lambda: _listens(stack.relay_url))
+    stack.wait_ready()
     return stack
-
-
-def _listens(url: str) -> bool:
-    try:
-        return httpx2.get(url).status_code == 404
-    except httpx2.TransportError:
-        return False
 
 
 @pytest.fixture
@@ -193,6 +193,18 @@ async def test_messages_that_cannot_be_followed_are_answered_and_the_connection_
         assert (half["code"], half["field"], half["context"]) == ("invalid_message", "text", None)
         long = await _ask(connection, {"type": "text", "context": "c", "text": "a" * 50_000})
         assert (long["code"], long["field"]) == ("text_too_long", "text")
+
+
+async def test_without_a_worker_contexts_are_refused_with_a_time_to_come_back(stack: Any, key: str, voice: str) -> None:
+    """Nobody waits in vain: the refusal comes at once, and the relay says that it is not ready."""
+    with redis.Redis.from_url(stack.services.variables["REDIS_URL"]) as client:
+        client.delete(worker_key("none"))
+    ready = stack.metrics_urls["relay"] + "/readyz"
+    await asyncio.to_thread(wait_until, lambda: httpx2.get(ready).status_code == 503)
+    async with await _open(stack, key) as connection:
+        answer = await _ask(connection, {"type": "open", "context": "c", "voice": voice})
+    assert (answer["code"], answer["context"], answer["retryable"]) == ("overloaded", "c", True)
+    assert 500 <= answer["retry_after_ms"] <= 10_000
 
 
 async def test_another_tenants_voice_cannot_be_spoken_with(stack: Any, voice: str, make_tenant: MakeTenant) -> None:

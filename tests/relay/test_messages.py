@@ -83,7 +83,13 @@ def test_a_frame_is_its_header_and_its_samples() -> None:
 async def test_the_outbox_gives_back_in_order_and_forgets_what_is_dropped() -> None:
     """Dropping a context takes its frames and leaves everything else where it was."""
     outbox = Outbox()
-    items: list[Say | Play] = [Play(1, b"a"), Play(2, b"b"), Say({"n": 1}), Play(1, b"c"), Play(2, b"d")]
+    items: list[Say | Play] = [
+        Play(1, b"a", 0.0),
+        Play(2, b"b", 0.0),
+        Say({"n": 1}),
+        Play(1, b"c", 0.0),
+        Play(2, b"d", 0.0),
+    ]
     for item in items:
         outbox.put(item)
     outbox.drop(1)
@@ -103,6 +109,6 @@ def test_the_outbox_is_bounded() -> None:
     """A client that never reads cannot fill the memory."""
     outbox = Outbox()
     for _ in range(CAPACITY):
-        outbox.put(Play(1, b""))
+        outbox.put(Play(1, b"", 0.0))
     with pytest.raises(OutboxFull):
-        outbox.put(Play(1, b""))
+        outbox.put(Play(1, b"", 0.0))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from redis.asyncio import Redis
 
 from storage.errors import ServerUnavailable
 from storage.jobs import MAX_DELIVERIES, JobStream
-from storage.presence import announce_worker, count_workers, withdraw_worker
-from storage.redis import DEAD_LETTER, JOBS, connect
-from storage.results import ResultPublisher, ResultReader, bury_voice, cancel_context
+from storage.redis import DEAD_LETTER, DELETIONS, JOBS, connect
+from storage.results import Deletions, ResultPublisher, ResultReader, bury_voice, cancel_context
 from storage.settings import Settings
 from storage.wire import Chunk, Failure, Job, Result
 
@@ -192,15 +193,6 @@ async def test_tombstones_reach_the_worker_with_its_next_chunk(redis: Redis) -> 
     assert (await publisher.ask(job)).voice_deleted
 
 
-async def test_workers_are_counted_while_they_say_so(redis: Redis) -> None:
-    """Presence is announced and withdrawn."""
-    await announce_worker(redis, "a")
-    await announce_worker(redis, "b")
-    assert await count_workers(redis) == 2
-    await withdraw_worker(redis, "a")
-    assert await count_workers(redis) == 1
-
-
 @pytest.mark.parametrize(
     ("setting", "value", "normal"), [("maxmemory", "1", "200mb"), ("min-replicas-to-write", "9", "0")]
 )
@@ -218,3 +210,45 @@ async def test_a_server_that_cannot_take_anything_is_unavailable(
     finally:
         await redis.config_set(setting, normal)
     await jobs.submit(_job())
+
+
+async def test_what_many_jobs_say_at_once_reaches_each_with_its_own_verdict(redis: Redis, jobs: JobStream) -> None:
+    """A hundred chunks of as many jobs, one of them cancelled, one of a relay that is gone: each learns of itself, and
+    all are there in order."""
+    reader = ResultReader(redis, RELAY, 5000)
+    await reader.keep_alive()
+    publisher = ResultPublisher(redis)
+    sent = [replace(_job(), context=f"c{number}", relay="gone" if number == 7 else RELAY) for number in range(100)]
+    await cancel_context(redis, "c42")
+    verdicts = await asyncio.gather(
+        *(publisher.publish(job, replace(_chunk(0), context=job.context), acknowledge=None) for job in sent)
+    )
+    assert [number for number, verdict in enumerate(verdicts) if verdict.cancelled] == [42]
+    assert [number for number, verdict in enumerate(verdicts) if verdict.relay_gone] == [7]
+    heard = await _read(reader)
+    assert [result.context for result in heard] == [job.context for job in sent if job.relay == RELAY]
+
+
+async def test_every_worker_hears_of_a_deleted_voice(redis: Redis) -> None:
+    """Whoever listens is told at once; nonsense on the channel tells nobody anything."""
+    heard: list[UUID | None] = []
+    listening, both = asyncio.Event(), asyncio.Event()
+
+    async def listen() -> None:
+        async for voice in Deletions(redis).listen():
+            heard.append(voice)
+            listening.set()
+            if len(heard) == 3:
+                both.set()
+
+    task = asyncio.create_task(listen())
+    voices = [uuid4(), uuid4()]
+    async with asyncio.timeout(20):
+        await listening.wait()
+        await redis.publish(DELETIONS, "nonsense")
+        for voice in voices:
+            await bury_voice(redis, voice)
+        await both.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert heard == [None, *voices]

@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from storage.tables import VoiceState
-from tests.conftest import wait_until
+from tests.conftest import DEADLINE_S, wait_until
 from tests.system.conftest import LONG_SENTENCE, SAMPLES, MakeSpeaker, hear
 from timbrelay.client import Chunk, RelayError, Sentence
 
@@ -217,7 +217,8 @@ async def test_a_client_that_stops_reading_is_let_go(
     start_stack: Callable[..., Any], make_speaker: MakeSpeaker
 ) -> None:
     """It is closed within the send timeout, its work stops, and others are served meanwhile."""
-    stack = start_stack(send_timeout_s=1.0)
+    # Nobody is sent more than this ahead of what he hears, and the buffers of a kernel hold more than a minute of it.
+    stack = start_stack(send_timeout_s=1.0, run_ahead_ms=600_000)
     speaker = await make_speaker(stack, "acme", "low")
     headers = {"Authorization": f"Bearer {speaker.key}"}
     url = stack.relay_url.replace("http", "ws") + "/v1/stream"
@@ -230,7 +231,8 @@ async def test_a_client_that_stops_reading_is_let_go(
         ):
             await socket.send(json.dumps(message))
         relay = stack.metrics_urls["relay"]
-        await asyncio.to_thread(wait_until, lambda: "timbrelay_connections 0.0" in httpx2.get(f"{relay}/metrics").text)
+        gone = "timbrelay_connections 0.0"
+        await asyncio.to_thread(wait_until, lambda: gone in httpx2.get(f"{relay}/metrics").text, 3 * DEADLINE_S)
         assert (await speaker.speak("I am still served.")).pcm
         socket.transport.resume_reading()
         with pytest.raises(ConnectionClosed) as caught:

@@ -9,6 +9,9 @@ import pytest
 
 from storage.database import Database
 from storage.keyring import RootKey
+from storage.redis import connect, deleted_key
+from storage.results import bury_voice
+from storage.settings import Settings
 from storage.voices import delete_voice
 from tests.conftest import MakeTenant, MakeVoice
 from worker.embeddings import CAPACITY, TTL_S, EmbeddingCache
@@ -77,6 +80,14 @@ async def test_a_deleted_voice_is_gone_when_it_is_forgotten_and_at_the_latest_af
     clock.now = TTL_S + 1
     with pytest.raises(VoiceUnavailable):
         await cache.get(tenant, second, 1)
+
+
+async def test_the_tombstone_of_a_voice_outlives_what_is_kept_of_it(settings: Settings) -> None:
+    """It stands twice as long as an embedding may be in a worker's memory."""
+    redis, voice = connect(settings.redis_url), uuid4()
+    await bury_voice(redis, voice)
+    assert await redis.ttl(deleted_key(voice)) > 2 * TTL_S - 10
+    await redis.aclose()
 
 
 async def test_the_cache_is_bounded(database: Database, root: RootKey, tenant: UUID, make_voice: MakeVoice) -> None:

@@ -71,6 +71,19 @@ def test_no_ids_can_make_it_speak_for_ever(synthesizer: Synthesizer, seed: int) 
     assert sum(len(part) for part in speak(synthesizer, ids, draw_voice(seed))) <= 4 * step_ceiling(len(ids))
 
 
+def test_what_would_not_stop_is_cut_and_says_so(synthesizer: Synthesizer) -> None:
+    """An utterance that comes to its ceiling before its last symbol ends there; others are not cut."""
+    runaway, other = (synthesizer.start(Phonemizer().ids(LONG), draw_voice(0)) for _ in range(2))
+    runaway._ceiling = 5
+    frames = 0
+    while not runaway.finished:
+        frames += len(runaway.step())
+    assert (frames, runaway.cut) == (20, True)
+    while not other.finished:
+        other.step()
+    assert not other.cut
+
+
 def test_frames_come_in_eights(synthesizer: Synthesizer) -> None:
     """The first call returns four frames, the others eight, the last what is left, and then there are none."""
     utterance, sizes = synthesizer.start(Phonemizer().ids(LONG), draw_voice(0)), []

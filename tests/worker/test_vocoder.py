@@ -13,7 +13,17 @@ import soundfile
 from worker.sv2tts.bundle import Bundle
 from worker.sv2tts.fit import VOCODERS
 from worker.sv2tts.mel import FMAX, HOP_LENGTH, N_MELS, SAMPLE_RATE, Floats, hz_to_mel, log_mel, mel_to_hz
-from worker.sv2tts.source import FULL, GRIDS, NARROW, Grid, PulseSource, frame_spectra, noise_spectra, sum_harmonics
+from worker.sv2tts.source import (
+    FULL,
+    GRIDS,
+    NARROW,
+    Grid,
+    PulseSource,
+    cut_frames,
+    frame_spectra,
+    noise_spectra,
+    sum_harmonics,
+)
 from worker.sv2tts.vocoder import LOOK_AHEAD, Vocoder
 
 ROOT = Path(__file__).parents[2]
@@ -176,7 +186,9 @@ def test_both_rates_have_the_same_pulses() -> None:
     pitch, voiced = np.full(60, 150, np.float32), np.ones(60, np.bool_)
     levels = []
     for grid in (FULL, NARROW):
-        spectra = np.abs(frame_spectra(PulseSource(grid).extend(pitch, voiced), grid)[:, :100]) / grid.rate
+        spectra = (
+            np.abs(frame_spectra(cut_frames(PulseSource(grid).extend(pitch, voiced), grid), grid)[:, :100]) / grid.rate
+        )
         levels.append(
             np.interp(np.arange(100, 4_000, 50), np.arange(100) * grid.rate / grid.transform, spectra.mean(0))
         )

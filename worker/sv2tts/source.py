@@ -4,6 +4,8 @@ Both are functions of the position in the stream alone (and, for pulses, of the 
 same whatever process speaks it and however it is cut into pieces.
 """
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -58,11 +60,15 @@ NARROW = Grid(16_000, 384)
 GRIDS = {grid.rate: grid for grid in (FULL, NARROW)}
 
 
-def frame_spectra(samples: Floats, grid: Grid) -> Spectra:
-    """Spectra complex64[T, bins] of the Hann-windowed frames, a hop apart, that lie within float32[N]."""
+def cut_frames(samples: Floats, grid: Grid) -> Floats:
+    """The frames float32[T, window], a hop apart, that lie within float32[N]."""
     hops = samples[: len(samples) // grid.hop * grid.hop].reshape(-1, grid.hop)
-    count = len(hops) - OVERLAP + 1
-    frames = np.concatenate([hops[part : part + count] for part in range(OVERLAP)], axis=1)
+    count = max(0, len(hops) - OVERLAP + 1)
+    return np.concatenate([hops[part : part + count] for part in range(OVERLAP)], axis=1)
+
+
+def frame_spectra(frames: Floats, grid: Grid) -> Spectra:
+    """Spectra complex64[T, bins] of frames float32[T, window] under a Hann window."""
     return np.fft.rfft(frames * hann(grid.window), grid.transform, axis=1).astype(np.complex64, copy=False)
 
 
@@ -73,7 +79,8 @@ def noise_table(grid: Grid) -> Spectra:
     noise of constant magnitude."""
     length = _NOISE_FRAMES * grid.hop
     white = np.random.Generator(np.random.Philox(_NOISE_SEED)).standard_normal(length, dtype=np.float32)
-    spectra = frame_spectra(np.concatenate([white, white[: grid.window - grid.hop]]), grid)
+    frames = cut_frames(np.concatenate([white, white[: grid.window - grid.hop]]), grid)
+    spectra = frame_spectra(frames, grid)
     magnitude = np.maximum(np.abs(spectra), 1e-6)
     steadied = spectra / np.sqrt(magnitude)
     level = np.sqrt(np.mean(magnitude**2) / np.mean(np.abs(steadied) ** 2) * grid.rate / SAMPLE_RATE)
@@ -91,6 +98,11 @@ def stretch_ramps(grid: Grid) -> tuple[Doubles, Doubles, Doubles]:
     beginning and for each Hz gained until the end."""
     done = (np.arange(2 * grid.hop) + 1) / (2 * grid.hop)
     return done, (np.arange(2 * grid.hop) + 1) / grid.rate, np.cumsum(done) / grid.rate
+
+
+Stretch = tuple[float, float, float, bool, bool]
+"""Ten milliseconds of a pulse train: the phase in cycles before them, the pitch and whether there is voice at both
+ends."""
 
 
 class PulseSource:
@@ -114,17 +126,16 @@ class PulseSource:
         The very first frame of a stream marks where the train begins, so that it yields T - 1 stretches of 10 ms then
         and T afterwards.
         """
-        skipped = 0 if self._begun else 1
-        stretches = [self._next_stretch(float(hertz), bool(on)) for hertz, on in zip(pitch, voiced, strict=True)]
-        stretches = stretches[skipped:]
-        samples: Floats = np.zeros((len(stretches), 2 * self._grid.hop), np.float32)
-        loud = [number for number, (_, _, _, was, on) in enumerate(stretches) if was or on]
-        if loud:
-            samples[loud] = self._sound([stretches[number] for number in loud])
-        return samples.reshape(-1)
+        return sound_pulses([self.follow(pitch, voiced)], self._grid)[0]
 
-    def _next_stretch(self, pitch: float, voiced: bool) -> tuple[float, float, float, bool, bool]:
-        """The phase in cycles before the next 10 ms, the pitch and whether there is voice at both ends."""
+    def follow(self, pitch: Floats, voiced: NDArray[np.bool_]) -> list[Stretch]:
+        """The stretches that `extend` would sound, not sounded yet."""
+        skipped = 0 if self._begun else 1
+        return [self._next_stretch(hertz, on) for hertz, on in zip(pitch.tolist(), voiced.tolist(), strict=True)][
+            skipped:
+        ]
+
+    def _next_stretch(self, pitch: float, voiced: bool) -> Stretch:
         before, was, phase = self._pitch, self._voiced, self._phase
         after = pitch if voiced else before
         before = before if was else after
@@ -135,13 +146,26 @@ class PulseSource:
         self._begun = True
         return phase, before, after, was, voiced
 
-    def _sound(self, stretches: list[tuple[float, float, float, bool, bool]]) -> Floats:
-        done, steady, rising = stretch_ramps(self._grid)
-        phase, before, after, was, on = (column[:, None] for column in np.asarray(stretches).T)
-        gained = after - before
-        cycles = phase + before * steady + gained * rising
-        train = sum_harmonics(cycles - np.floor(cycles), before + gained * done, self._grid.rate / 2 - 100)
-        return np.asarray(train * (was + (on - was) * done), np.float32)
+
+def sound_pulses(trains: Sequence[Sequence[Stretch]], grid: Grid) -> list[Floats]:
+    """The samples of several pulse trains, all at once."""
+    counts = [len(train) for train in trains]
+    stretches = [stretch for train in trains for stretch in train]
+    samples: Floats = np.zeros((len(stretches), 2 * grid.hop), np.float32)
+    loud = [number for number, (_, _, _, was, on) in enumerate(stretches) if was or on]
+    if loud:
+        samples[loud] = _sound([stretches[number] for number in loud], grid)
+    ends = list(itertools.accumulate(counts, initial=0))
+    return [samples[start:end].reshape(-1) for start, end in itertools.pairwise(ends)]
+
+
+def _sound(stretches: Sequence[Stretch], grid: Grid) -> Floats:
+    done, steady, rising = stretch_ramps(grid)
+    phase, before, after, was, on = (column[:, None] for column in np.asarray(stretches).T)
+    gained = after - before
+    cycles = phase + before * steady + gained * rising
+    train = sum_harmonics(cycles - np.floor(cycles), before + gained * done, grid.rate / 2 - 100)
+    return np.asarray(train * (was + (on - was) * done), np.float32)
 
 
 def sum_harmonics(phase: Doubles, hertz: Doubles, highest: float) -> Floats:

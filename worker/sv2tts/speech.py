@@ -1,23 +1,31 @@
-"""From text and an embedding to chunks of speech, decoder step by decoder step."""
+"""From text and an embedding to chunks of speech: any number of sentences at once, decoder step by decoder step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.errors import BundleError, NothingToSay
+from worker.backends.graph import Backend
+from worker.errors import BundleError, NonFinite, NothingToSay
 from worker.sv2tts.bundle import CHUNK_SAMPLES, EMBEDDING_SIZE, Bundle
-from worker.sv2tts.synthesizer import Synthesizer
-from worker.sv2tts.vocoder import Vocoder
+from worker.sv2tts.mel import Floats
+from worker.sv2tts.synthesizer import Synthesizer, Utterance
+from worker.sv2tts.vocoder import Vocoder, VocoderStream
 from worker.text.phonemes import Phonemizer
 
 FULL_SCALE = 32767
 _RISE = np.linspace(0.0, 1.0, 120, endpoint=False, dtype=np.float32)
 """The first 5 ms of a sentence rise from silence: an abrupt start is a click."""
+
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,75 +36,171 @@ class SpeechChunk:
     last: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one step of a batch gave: for each sentence its new chunks, or the error that ended it."""
+
+    outcomes: tuple[tuple[SpeechChunk, ...] | Exception, ...]
+    decode_s: float
+    vocode_s: float
+
+
 class Speech:
     """One sentence on its way through the models.
 
     `next_chunk` runs the decoder only as far as that chunk needs, so the first leaves long before the sentence is done.
     """
 
-    def __init__(
-        self,
-        synthesizer: Synthesizer,
-        vocoder: Vocoder,
-        ids: Sequence[int],
-        embedding: NDArray[np.float32],
-    ) -> None:
-        self._utterance = synthesizer.start(ids, embedding)
-        self._stream = vocoder.start()
+    def __init__(self, model: SpeechModel, utterance: Utterance, stream: VocoderStream, chunk_samples: int) -> None:
+        self._model = model
+        self.utterance = utterance
+        self.stream = stream
+        self._chunk_samples = chunk_samples
         self._buffer = np.zeros(0, np.float32)
         self._begun = False
+        self._ready: deque[SpeechChunk] = deque()
 
     @property
     def decoded(self) -> bool:
         """Whether the decoder has no step left to go."""
-        return self._utterance.finished
+        return self.utterance.finished
 
     @property
-    def pending(self) -> NDArray[np.float32]:
-        """Samples that are made and not yet given, at 24 kHz."""
-        return self._buffer
+    def cut(self) -> bool:
+        """Whether the sentence would not have stopped by itself."""
+        return self.utterance.cut
 
     def next_chunk(self) -> SpeechChunk:
-        """The next 80 ms, or what is left of the sentence."""
-        while not self.decoded and len(self._buffer) <= CHUNK_SAMPLES:
-            mel = self._utterance.step()
-            self._buffer = np.concatenate([self._buffer, self._stream.push(mel, final=self._utterance.finished)])
-        ready, self._buffer = self._buffer[:CHUNK_SAMPLES], self._buffer[CHUNK_SAMPLES:]
-        if not self._begun:
-            ready[: len(_RISE)] *= _RISE[: len(ready)]
+        """The next chunk, or what is left of the sentence; raises what the models do."""
+        while not self._ready:
+            (outcome,) = self._model.advance([self]).outcomes
+            if isinstance(outcome, Exception):
+                raise outcome
+            self._ready.extend(outcome)
+        return self._ready.popleft()
+
+    def add(self, samples: Floats) -> tuple[SpeechChunk, ...]:
+        """Take the samples of a step; the chunks that are whole by now, with the last sample all that are left."""
+        if not self._begun and len(samples):
+            samples[: len(_RISE)] *= _RISE[: len(samples)]
             self._begun = True
-        return SpeechChunk(_to_pcm(ready), last=self.decoded and not len(self._buffer))
+        self._buffer = np.concatenate([self._buffer, samples])
+        chunks = []
+        # A chunk leaves when there is more to follow: the last one must say that it is.
+        while len(self._buffer) > self._chunk_samples:
+            chunks.append(SpeechChunk(_to_pcm(self._buffer[: self._chunk_samples]), last=False))
+            self._buffer = self._buffer[self._chunk_samples :]
+        if self.decoded:
+            chunks.append(SpeechChunk(_to_pcm(self._buffer), last=True))
+        return tuple(chunks)
 
 
 class SpeechModel:
-    """A loaded bundle that speaks; one object serves any number of threads.
+    """A loaded bundle that speaks. Sentences may be started by one thread while another one advances them.
 
     `lexicon` is a file of pronunciations (see worker.text.lexicon); a bad one raises LexiconError.
     """
 
-    def __init__(self, bundle: Bundle, *, threads: int = 1, lexicon: Path | None = None) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        *,
+        threads: int = 1,
+        backend: Backend | None = None,
+        lexicon: Path | None = None,
+        chunk_samples: int = CHUNK_SAMPLES,
+    ) -> None:
         self._bundle = bundle
         self._phonemizer = Phonemizer(lexicon)
-        self._synthesizer = Synthesizer(bundle, threads=threads)
-        self._vocoder = Vocoder(bundle, threads=threads)
+        self._synthesizer = Synthesizer(bundle, threads, backend)
+        self._vocoder = Vocoder(bundle, threads, backend)
+        self._chunk_samples = chunk_samples
 
-    def start(self, text: str, embedding: NDArray[np.float32]) -> Speech:
-        """Begin a sentence in the voice of `embedding` (float32[256], unit norm); raises NothingToSay."""
+    def read(self, text: str) -> list[int]:
+        """The phoneme ids of a sentence; raises NothingToSay."""
         ids = self._phonemizer.ids(text)
         if not ids:
             raise NothingToSay
-        return Speech(self._synthesizer, self._vocoder, ids, embedding)
+        return ids
 
-    def warm_up(self) -> None:
-        """Speak once into the void: the first run of a session allocates what later runs use again.
+    def begin(self, ids: Sequence[int], embedding: NDArray[np.float32]) -> Speech:
+        """Begin a sentence of at least one id in the voice of `embedding` (float32[256], unit norm)."""
+        return Speech(self, self._synthesizer.start(ids, embedding), self._vocoder.start(), self._chunk_samples)
+
+    def start(self, text: str, embedding: NDArray[np.float32]) -> Speech:
+        """Begin a sentence in the voice of `embedding`; raises NothingToSay."""
+        return self.begin(self.read(text), embedding)
+
+    def advance(self, speeches: Sequence[Speech]) -> Round:
+        """One decoder call and the vocoder behind it for sentences that are not decoded yet.
+
+        What a sentence gets does not depend on which others are with it; what goes wrong with one ends that one only.
+        """
+        started = time.perf_counter()
+        frames = _isolate(speeches, self._decode)
+        decoded = time.perf_counter()
+        sounding = []
+        for speech, mel in zip(speeches, frames, strict=True):
+            if not isinstance(mel, Exception):
+                speech.stream.accept(mel, final=speech.decoded)
+                sounding.append(speech)
+        samples = iter(_isolate(sounding, self._vocode))
+        outcomes = [mel if isinstance(mel, Exception) else next(samples) for mel in frames]
+        chunks = (
+            outcome if isinstance(outcome, Exception) else speech.add(outcome)
+            for speech, outcome in zip(speeches, outcomes, strict=True)
+        )
+        return Round(tuple(chunks), decoded - started, time.perf_counter() - decoded)
+
+    def warm_up(self, *rows: int, steps: int = 6) -> list[float]:
+        """Speak into the void in batches of so many sentences, since the first runs of a session allocate what later
+        ones use again; seconds a step of each batch takes.
 
         Raises BundleError when what comes is no sound: sane weights may still add up to none.
         """
+        try:
+            return [self._time_batch(count, steps) for count in rows or (1,)]
+        except NonFinite as error:
+            reason = "what it says is not finite"
+            raise BundleError(self._bundle.root, reason, "export it again from sane weights") from error
+
+    def _time_batch(self, rows: int, steps: int) -> float:
         embedding = np.full(EMBEDDING_SIZE, EMBEDDING_SIZE**-0.5, np.float32)
-        speech = self.start("Ready when you are.", embedding)
-        while not speech.next_chunk().last:
-            if not np.isfinite(speech.pending).all():
-                raise BundleError(self._bundle.root, "what it says is not finite", "export it again from sane weights")
+        speeches = [self.start("Ready when you are, and warm.", embedding) for _ in range(rows)]
+        seconds = []
+        for _ in range(steps):
+            started = time.perf_counter()
+            outcomes = self.advance(speeches).outcomes
+            seconds.append(time.perf_counter() - started)
+            for outcome in outcomes:
+                if isinstance(outcome, Exception):
+                    raise outcome
+        # The first step holds no vocoder; of the others the least disturbed one says what the machine can do.
+        return min(seconds[1:])
+
+    def _decode(self, speeches: Sequence[Speech]) -> list[Floats | Exception]:
+        frames = self._synthesizer.advance([speech.utterance for speech in speeches])
+        return [_checked(mel, "synthesizer") for mel in frames]
+
+    def _vocode(self, speeches: Sequence[Speech]) -> list[Floats | Exception]:
+        samples = self._vocoder.work_off([speech.stream for speech in speeches])
+        return [_checked(wave, "vocoder") for wave in samples]
+
+
+def _checked(numbers: Floats, stage: str) -> Floats | Exception:
+    return numbers if np.isfinite(numbers).all() else NonFinite(stage)
+
+
+def _isolate(
+    items: Sequence[Item], call: Callable[[Sequence[Item]], list[Outcome | Exception]]
+) -> list[Outcome | Exception]:
+    """What the call gives for all items together; when it breaks, for each alone, so that one breaks nobody else's."""
+    try:
+        return call(items) if items else []
+    except Exception as error:
+        if len(items) == 1:
+            return [error]
+        return [outcome for item in items for outcome in _isolate([item], call)]
 
 
 def _to_pcm(samples: NDArray[np.float32]) -> bytes:

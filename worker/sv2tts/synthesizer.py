@@ -5,13 +5,14 @@ windowed and monotonic: it reaches the last symbol of every utterance and cannot
 repeated or invented after the end.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-import onnxruntime
-from numpy.typing import NDArray
 
-from worker.sv2tts.bundle import Bundle
+from worker.backends.graph import Arrays, Backend
+from worker.backends.onnx import OnnxBackend
+from worker.errors import NonFinite
+from worker.sv2tts.bundle import EMBEDDING_SIZE, Bundle
 from worker.sv2tts.mel import Floats
 
 FRAMES_PER_CALL = 8
@@ -19,11 +20,13 @@ STEPS_PER_CALL = 2
 LOOK_AHEAD = 4
 """Frames by which the post-net inside the decoder graph lags behind the decoder."""
 
+WIDTH_STEP = 16
+"""Utterances are padded to a multiple of this many symbols, alone as in a batch: the last bits of a product along the
+symbols depend on what its length leaves beyond a multiple of four, and on nothing else."""
+
 _FRAMES_PER_STEP = FRAMES_PER_CALL // STEPS_PER_CALL
 _REACHED = 0.5
-_TYPES: Mapping[str, type[np.generic]] = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
-
-State = dict[str, NDArray[np.generic]]
+_CONSTANT = ("memory", "keys", "speaker", "lengths")
 
 
 def step_ceiling(symbols: int) -> int:
@@ -32,57 +35,96 @@ def step_ceiling(symbols: int) -> int:
 
 
 class Synthesizer:
-    """The synthesizer's graphs of a bundle; one instance serves any number of utterances and threads."""
+    """The synthesizer's graphs of a bundle. Utterances may be started by one thread while another one advances them."""
 
-    def __init__(self, bundle: Bundle, threads: int = 1) -> None:
-        self._encoder = bundle.session("synthesizer_encoder", threads)
-        self._decoder = bundle.session("synthesizer_decoder", threads)
-        self._outputs = [output.name for output in self._decoder.get_outputs()]
+    def __init__(self, bundle: Bundle, threads: int = 1, backend: Backend | None = None) -> None:
+        backend = backend or OnnxBackend(threads=threads)
+        self._encoder = backend.open(bundle, "synthesizer_encoder")
+        self._decoder = backend.open(bundle, "synthesizer_decoder")
+        self._by_symbol = {tensor.name for tensor in self._decoder.inputs if "symbols" in tensor.shape}
+        self._members: tuple[Utterance, ...] = ()
+        self._batch: Arrays = {}
 
     def start(self, ids: Sequence[int], embedding: Floats) -> "Utterance":
-        """Begin an utterance of at least one id with a voice of shape [256]; raises ValueError for other shapes."""
-        if not ids or embedding.shape != (256,):
+        """Begin an utterance of at least one id with a voice of shape [256]; raises ValueError for other shapes and
+        NonFinite when the encoder fails."""
+        if not ids or embedding.shape != (EMBEDDING_SIZE,):
             raise ValueError(f"needs ids and an embedding of 256 numbers, got {len(ids)} and {embedding.shape}")
-        feed: State = {
+        # Alone and at its own length: the blocks in which a convolution is summed depend on the number of symbols.
+        feed: Arrays = {
             "ids": np.asarray([ids], np.int64),
             "lengths": np.asarray([len(ids)], np.int64),
             "embedding": embedding.astype(np.float32)[None],
         }
-        memory, keys, speaker = self._encoder.run(["memory", "keys", "speaker"], feed)
-        state: State = {"memory": memory, "keys": keys, "speaker": speaker, "lengths": feed["lengths"]}
-        for tensor in self._decoder.get_inputs():
-            if tensor.name not in state:
-                state[tensor.name] = _zeros(tensor, len(ids))
-        return Utterance(self, state)
+        given = {**self._encoder.run(feed), "lengths": feed["lengths"]}
+        if not all(np.isfinite(given[name]).all() for name in _CONSTANT):
+            raise NonFinite("synthesizer's encoder")
+        width = -(-len(ids) // WIDTH_STEP) * WIDTH_STEP
+        rows: Arrays = {}
+        for tensor in self._decoder.inputs:
+            whole = tensor.zeros(batch=1, symbols=width)
+            if tensor.name in _CONSTANT:
+                whole[tuple(slice(size) for size in given[tensor.name].shape)] = given[tensor.name]
+            rows[tensor.name] = whole[0]
+        return Utterance(self, rows, len(ids))
 
-    def advance(self, state: State) -> tuple[Floats, Floats]:
-        """One call of the decoder, which changes `state`: frames [B, 8, 80] and the attention's weight on the last
-        symbol at each step [B, 2]."""
-        mel, reached, *rest = self._decoder.run(self._outputs, state)
-        state.update(zip((name.removeprefix("next_") for name in self._outputs[2:]), rest, strict=True))
-        return mel, reached
+    def advance(self, utterances: Sequence["Utterance"]) -> list[Floats]:
+        """One call of the decoder for utterances of any lengths: the next frames [T, 80] of each, at most eight.
 
+        What an utterance gets does not depend, to the last bit, on which others are with it. For one thread at a time.
+        """
+        batch = self._gather(tuple(utterances))
+        given = self._decoder.run(batch)
+        mel, reached = given.pop("mel"), given.pop("reached")
+        self._batch = {name: batch[name] for name in _CONSTANT}
+        self._batch |= {name.removeprefix("next_"): value for name, value in given.items()}
+        self._members = tuple(utterances)
+        return [
+            utterance.take({name: self._batch[name][row] for name in self._batch}, mel[row], reached[row])
+            for row, utterance in enumerate(utterances)
+        ]
 
-def _zeros(tensor: onnxruntime.NodeArg, symbols: int) -> NDArray[np.generic]:
-    sizes = {"batch": 1, "symbols": symbols}
-    return np.zeros([sizes.get(size, size) for size in tensor.shape], _TYPES[tensor.type])
+    def _gather(self, utterances: tuple["Utterance", ...]) -> Arrays:
+        """The batch's arrays: those of the call before when nobody joined or left, else put together row by row."""
+        if utterances == self._members:
+            return self._batch
+        width = max(utterance.width for utterance in utterances)
+        batch: Arrays = {}
+        for tensor in self._decoder.inputs:
+            rows = [utterance.rows[tensor.name] for utterance in utterances]
+            if tensor.name not in self._by_symbol:
+                batch[tensor.name] = np.stack(rows)
+                continue
+            batch[tensor.name] = tensor.zeros(batch=len(rows), symbols=width)
+            for place, row in zip(batch[tensor.name], rows, strict=True):
+                place[: min(width, len(row))] = row[:width]
+        return batch
 
 
 class Utterance:
     """One utterance in the making; independent of every other."""
 
-    def __init__(self, synthesizer: Synthesizer, state: State) -> None:
+    def __init__(self, synthesizer: Synthesizer, rows: Arrays, symbols: int) -> None:
         self._synthesizer = synthesizer
-        self._state = state
-        self._ceiling = step_ceiling(int(state["lengths"][0]))
+        self.rows = rows
+        self.width = len(rows["weights"])
+        self._symbols = symbols
+        self._ceiling = step_ceiling(symbols)
         self._steps = 0
         self._emitted = 0
         self._end: int | None = None
+        self.cut = False
+        """Whether it was ended by the ceiling and not by its last symbol."""
 
     @property
     def finished(self) -> bool:
         """Whether every frame has been returned."""
         return self._end is not None and self._emitted >= self._end
+
+    @property
+    def symbols_left(self) -> int:
+        """How many symbols the attention has not come to yet."""
+        return max(0, self._symbols - 1 - int(self.rows["place"][0]))
 
     def step(self) -> Floats:
         """The next frames [T, 80], at most eight; none once finished.
@@ -91,11 +133,15 @@ class Utterance:
         """
         if self.finished:
             return np.zeros((0, 80), np.float32)
-        mel, reached = self._synthesizer.advance(self._state)
-        self._note(reached[0])
+        return self._synthesizer.advance([self])[0]
+
+    def take(self, rows: Arrays, mel: Floats, reached: Floats) -> Floats:
+        """Go on to the state `rows`, with what the call gave; the frames that are final by now."""
+        self.rows = rows
+        self._note(reached)
         available = self._steps * _FRAMES_PER_STEP - LOOK_AHEAD
         until = available if self._end is None else min(available, self._end)
-        fresh = mel[0, FRAMES_PER_CALL - (available - self._emitted) :][: until - self._emitted]
+        fresh = mel[FRAMES_PER_CALL - (available - self._emitted) :][: until - self._emitted]
         self._emitted = until
         return fresh
 
@@ -105,3 +151,4 @@ class Utterance:
             self._steps += 1
             if self._end is None and (weight > _REACHED or self._steps >= self._ceiling):
                 self._end = self._steps * _FRAMES_PER_STEP
+                self.cut = not weight > _REACHED

@@ -9,16 +9,29 @@ A vocoder may work at 16 kHz inside: then the inverse transform has room for 24 
 which is exact and needs no state, and what comes out is 24 kHz like every stream.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from worker.backends.graph import Backend
+from worker.backends.onnx import OnnxBackend
 from worker.sv2tts.bundle import Bundle
 from worker.sv2tts.mel import FLOOR, HOP_LENGTH, N_MELS, Floats, hann
-from worker.sv2tts.source import FULL, GRIDS, OVERLAP, Grid, PulseSource, Spectra, frame_spectra, noise_spectra
+from worker.sv2tts.source import (
+    FULL,
+    GRIDS,
+    OVERLAP,
+    Grid,
+    PulseSource,
+    Spectra,
+    cut_frames,
+    frame_spectra,
+    noise_spectra,
+    sound_pulses,
+)
 
 LOOK_AHEAD = 4
 """Frames that the network looks ahead; the synthesis adds two and a half."""
@@ -29,7 +42,6 @@ would not leave earlier, and with more it would leave later."""
 
 _FLUSH = LOOK_AHEAD + BLOCK + 2
 _VOICED_FROM = 0.5
-_OUTPUTS = ("pitch", "voicing", "tone_real", "tone_imag", "noise", "next_cache")
 _SILENCE = np.float32(np.log(FLOOR))
 _OUT_HOP = FULL.hop
 _OUT_WINDOW = FULL.window
@@ -43,71 +55,63 @@ def out_window(grid: Grid) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
-    """What the sources are multiplied with every 5 ms: spectra `tone` complex64[T, bins] and magnitudes `noise`
-    float32[T, bins]."""
-
-    tone: Spectra
-    noise: Floats
-
-    @classmethod
-    def none(cls, bins: int) -> Self:
-        """No frames at all."""
-        return cls(np.zeros((0, bins), np.complex64), np.zeros((0, bins), np.float32))
-
-    def __len__(self) -> int:
-        return len(self.noise)
-
-    def __getitem__(self, part: slice) -> Self:
-        return type(self)(self.tone[part], self.noise[part])
-
-    def __add__(self, later: "Filters") -> Self:
-        return type(self)(np.concatenate([self.tone, later.tone]), np.concatenate([self.noise, later.noise]))
-
-    def shape(self, pulses: Floats, first: int, grid: Grid) -> Floats:
-        """Frames float32[T, 480] at 24 kHz, to be overlap-added 120 apart; `pulses` holds the samples under the T
-        windows, `first` is the number of the first frame in the stream."""
-        spectra = frame_spectra(pulses, grid) * self.tone + noise_spectra(first, len(self), grid) * self.noise
-        frames = np.fft.irfft(spectra, grid.out_transform, axis=1)[:, :_OUT_WINDOW]
-        return np.asarray(frames * out_window(grid), np.float32)
-
-
-@dataclass(frozen=True, slots=True)
 class Prediction:
-    """What the network says of T frames: `pitch` [T] in Hz, `voiced` bool[T], `filters` of 2 T frames of 5 ms."""
+    """What the network says of T frames: `pitch` [T] in Hz, `voiced` bool[T], and what the sources are multiplied with
+    every 5 ms, spectra `tone` complex64[2 T, bins] and magnitudes `noise` float32[2 T, bins]."""
 
     pitch: Floats
     voiced: NDArray[np.bool_]
-    filters: Filters
+    tone: Spectra
+    noise: Floats
 
     def since(self, frame: int) -> "Prediction":
         """Without the first frames."""
-        return Prediction(self.pitch[frame:], self.voiced[frame:], self.filters[2 * frame :])
+        return Prediction(self.pitch[frame:], self.voiced[frame:], self.tone[2 * frame :], self.noise[2 * frame :])
 
 
 class Vocoder:
     """Turns mels into sound with a vocoder graph of a bundle; one instance serves many streams.
 
-    Streams of every graph give 24 kHz, 240 samples a frame.
+    Streams of every graph give 24 kHz, 240 samples a frame. For one thread at a time.
     """
 
-    def __init__(self, bundle: Bundle, threads: int = 1, graph: str = "vocoder") -> None:
-        self._session = bundle.session(graph, threads)
+    def __init__(
+        self, bundle: Bundle, threads: int = 1, backend: Backend | None = None, graph: str = "vocoder"
+    ) -> None:
+        self._graph = (backend or OnnxBackend(threads=threads)).open(bundle, graph)
         self.grid = GRIDS[bundle.manifest["vocoders"][graph]["internal_rate"]]
         shape = bundle.manifest["shapes"][graph]["inputs"]["cache"]
-        self._cache_shape = (1, int(shape[1]), int(shape[2]))
+        self._cache_shape = (int(shape[1]), int(shape[2]))
 
     def start(self) -> "VocoderStream":
         """A stream for one utterance."""
         return VocoderStream(self, np.zeros(self._cache_shape, np.float32))
 
-    def predict(self, mel: Floats, cache: Floats) -> tuple[Prediction, Floats]:
-        """What the network says of the frames LOOK_AHEAD before log-mel float32[T, 80], and the next cache."""
-        outputs = self._session.run(_OUTPUTS, {"mel": mel[None], "cache": cache})
-        pitch, voicing, real, imaginary, noise = (np.asarray(output, np.float32)[0] for output in outputs[:-1])
-        tone = np.empty(real.shape, np.complex64)
-        tone.real, tone.imag = real, imaginary
-        return Prediction(pitch, voicing > _VOICED_FROM, Filters(tone, noise)), np.asarray(outputs[-1], np.float32)
+    def work_off(self, streams: Sequence["VocoderStream"]) -> list[Floats]:
+        """The samples float32[N] that the frames which each stream has accepted complete.
+
+        What a stream gets does not depend, to the last bit, on which others are with it.
+        """
+        while ready := [stream for stream in streams if stream.has_block]:
+            predictions = self._predict(ready)
+            pulses = [
+                stream.source.follow(said.pitch, said.voiced) for stream, said in zip(ready, predictions, strict=True)
+            ]
+            for stream, said, train in zip(ready, predictions, sound_pulses(pulses, self.grid), strict=True):
+                stream.extend(said, train)
+            synthesize(ready, self.grid)
+        return [stream.release() for stream in streams]
+
+    def _predict(self, streams: Sequence["VocoderStream"]) -> list[Prediction]:
+        """What the network says of the next block of each stream, LOOK_AHEAD frames late; at the beginning of a stream
+        without what it says of the frames before."""
+        blocks = np.stack([stream.waiting[:BLOCK] for stream in streams])
+        given = self._graph.run({"mel": blocks, "cache": np.stack([stream.cache for stream in streams])})
+        tone = np.empty(given["tone_real"].shape, np.complex64)
+        tone.real, tone.imag = given["tone_real"], given["tone_imag"]
+        voiced = given["voicing"] > _VOICED_FROM
+        rows = zip(streams, given["pitch"], voiced, tone, given["noise"], given["next_cache"], strict=True)
+        return [stream.consume(Prediction(*said), cache) for stream, *said, cache in rows]
 
 
 class VocoderStream:
@@ -118,18 +122,26 @@ class VocoderStream:
     """
 
     def __init__(self, vocoder: Vocoder, cache: Floats) -> None:
+        grid = vocoder.grid
         self._vocoder = vocoder
-        self._cache = cache
-        self._waiting = np.zeros((0, N_MELS), np.float32)
-        self._begun = False
-        self._grid = vocoder.grid
-        self._source = PulseSource(self._grid)
-        self._pulses = np.zeros(self._grid.window // 2, np.float32)
-        self._filters = Filters.none(self._grid.bins)
+        self.cache = cache
+        self.waiting = np.zeros((0, N_MELS), np.float32)
+        self.source = PulseSource(grid)
+        self.frame = 0
+        self._grid = grid
+        self._pulses = np.zeros(grid.window // 2, np.float32)
+        self._tone = np.zeros((0, grid.bins), np.complex64)
+        self._noise = np.zeros((0, grid.bins), np.float32)
         self._tail = np.zeros(_OUT_WINDOW, np.float32)
-        self._frame = 0
+        self._sound: list[Floats] = []
+        self._begun = False
         self._due = 0
         self._finished = False
+
+    @property
+    def has_block(self) -> bool:
+        """Whether there are frames enough to work on."""
+        return len(self.waiting) >= BLOCK
 
     def push(self, mel: Floats, final: bool = False) -> Floats:
         """The samples float32[N] that log-mel frames float32[T, 80] complete, T >= 0.
@@ -137,42 +149,69 @@ class VocoderStream:
         They come up to LOOK_AHEAD + 2.5 frames and a block late; with `final` all that is left comes, so that the
         samples of a stream are 240 times its frames. Raises ValueError after the final push.
         """
+        self.accept(mel, final)
+        return self._vocoder.work_off([self])[0]
+
+    def accept(self, mel: Floats, final: bool = False) -> None:
+        """Take frames without working on them yet; raises ValueError after the final ones."""
         if self._finished:
             raise ValueError("this utterance has had its final frames; start another stream")
         self._finished = final
         self._due += HOP_LENGTH * len(mel)
-        self._waiting = np.concatenate([self._waiting, mel])
+        self.waiting = np.concatenate([self.waiting, mel])
         if final:
-            self._waiting = np.pad(self._waiting, ((0, _FLUSH), (0, 0)), constant_values=_SILENCE)
-        pieces = [np.zeros(0, np.float32)]
-        while len(self._waiting) >= BLOCK:
-            self._predict(self._waiting[:BLOCK])
-            self._waiting = self._waiting[BLOCK:]
-            pieces.append(self._synthesize())
-        samples = np.concatenate(pieces)[: self._due]
+            self.waiting = np.pad(self.waiting, ((0, _FLUSH), (0, 0)), constant_values=_SILENCE)
+
+    def consume(self, said: Prediction, cache: Floats) -> Prediction:
+        """A block was worked on: what was said of frames of the stream, which at first are fewer."""
+        self.waiting, self.cache = self.waiting[BLOCK:], cache
+        fresh, self._begun = said if self._begun else said.since(LOOK_AHEAD), True
+        return fresh
+
+    def extend(self, said: Prediction, pulses: Floats) -> None:
+        """Take filters and what is to be filtered."""
+        self._tone = np.concatenate([self._tone, said.tone])
+        self._noise = np.concatenate([self._noise, said.noise])
+        self._pulses = np.concatenate([self._pulses, pulses])
+
+    def take_frames(self) -> tuple[Floats, Spectra, Floats]:
+        """The frames whose samples are all known, with their filters: float32[T, window], tone and noise."""
+        frames = cut_frames(self._pulses, self._grid)
+        count = len(frames)
+        tone, noise = self._tone[:count], self._noise[:count]
+        self._pulses = self._pulses[count * self._grid.hop :]
+        self._tone, self._noise = self._tone[count:], self._noise[count:]
+        return frames, tone, noise
+
+    def add_frames(self, frames: Floats) -> None:
+        """Overlap-add frames float32[T, 480]; the samples that no later frame touches are sound."""
+        sound = overlap_add(frames, self._tail)
+        done, self._tail = sound[: len(frames) * _OUT_HOP], sound[len(frames) * _OUT_HOP :]
+        before = max(0, _OUT_WINDOW // 2 - self.frame * _OUT_HOP)
+        self._sound.append(done[before:])
+        self.frame += len(frames)
+
+    def release(self) -> Floats:
+        """The sound so far, without what would be more than the frames are worth."""
+        samples = np.concatenate([np.zeros(0, np.float32), *self._sound])[: self._due]
+        self._sound.clear()
         self._due -= len(samples)
         return samples
 
-    def _predict(self, mel: Floats) -> None:
-        said, self._cache = self._vocoder.predict(mel, self._cache)
-        # What is said of the frames before the stream is of no use.
-        said, self._begun = said if self._begun else said.since(LOOK_AHEAD), True
-        self._filters += said.filters
-        self._pulses = np.concatenate([self._pulses, self._source.extend(said.pitch, said.voiced)])
 
-    def _synthesize(self) -> Floats:
-        """Overlap-add the frames whose pulses are known; the samples that no later frame touches."""
-        grid = self._grid
-        count = len(self._pulses) // grid.hop - OVERLAP + 1
-        if count <= 0:
-            return np.zeros(0, np.float32)
-        pulses = self._pulses[: (count - 1) * grid.hop + grid.window]
-        sound = overlap_add(self._filters[:count].shape(pulses, self._frame, grid), self._tail)
-        self._pulses, self._filters = self._pulses[count * grid.hop :], self._filters[count:]
-        done, self._tail = sound[: count * _OUT_HOP], sound[count * _OUT_HOP :]
-        before = max(0, _OUT_WINDOW // 2 - self._frame * _OUT_HOP)
-        self._frame += count
-        return done[before:]
+def synthesize(streams: Sequence[VocoderStream], grid: Grid) -> None:
+    """Make sound of all streams' frames that are complete, the transforms of all in one call."""
+    taken = [stream.take_frames() for stream in streams]
+    frames, tone, noise = (np.concatenate(parts) for parts in zip(*taken, strict=True))
+    counts = [len(part) for part, _, _ in taken]
+    hiss = [noise_spectra(stream.frame, count, grid) for stream, count in zip(streams, counts, strict=True)]
+    spectra = frame_spectra(frames, grid) * tone + np.concatenate(hiss) * noise
+    waves = np.fft.irfft(spectra, grid.out_transform, axis=1)[:, :_OUT_WINDOW]
+    shaped = np.asarray(waves * out_window(grid), np.float32)
+    start = 0
+    for stream, count in zip(streams, counts, strict=True):
+        stream.add_frames(shaped[start : start + count])
+        start += count
 
 
 def overlap_add(frames: Floats, tail: Floats) -> Floats:

@@ -1,28 +1,39 @@
-"""`timbrelay bench`: what listeners get from the local stack, measured."""
+"""`timbrelay bench`: what voice agents get from the local stack, and what that takes, measured."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import os
-import platform
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from timbrelay.benchmark import resources, stages
+from timbrelay.benchmark.agents import Load, run_agents
+from timbrelay.benchmark.baseline import Baseline, measure_baseline
+from timbrelay.benchmark.conversation import cut_replies
+from timbrelay.benchmark.figures import Report, Result, Surroundings
+from timbrelay.benchmark.machine import describe_machine, find_commit, today
+from timbrelay.benchmark.profile import find_profiler, profiling
+from timbrelay.benchmark.report import render_table, write_json, write_page
+from timbrelay.benchmark.tally import Tally
 from timbrelay.client import Client
-from timbrelay.console import Bar, say, show_progress
+from timbrelay.console import Bar, complain, say, show_progress
 from timbrelay.enrolment import SYNTHETIC_STATEMENT, default_reference, ensure_voice
 from timbrelay.environment import Environment
 from timbrelay.errors import OpsError, UsageFault
 from timbrelay.interruption import Interruption
 from timbrelay.keys import with_local_key
-from timbrelay.load import Tally, percentile, run_users
 from timbrelay.stack.folder import DataFolder
 from timbrelay.stack.local import Options, Stack, use_stack
 from timbrelay.watching import run_watched
 
-MAX_USERS = 200
+MAX_USERS = 500
+PAGE = Path("docs") / "benchmarks.md"
+_WARM_UP_S = 1.0
+_PROFILED = ("relay", "worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +44,15 @@ class Plan:
     seconds: float
     json: Path | None
     options: Options
+    seed: int = 0
+    beyond: bool = False
+    """Whether to go on with more users than were held."""
 
-    @classmethod
-    def parse(cls, users: str, seconds: float, json: Path | None, options: Options) -> Plan:
+    profile: bool = False
+    record: bool = False
+
+    @staticmethod
+    def parse_users(users: str) -> tuple[int, ...]:
         """Raises UsageFault for anything but numbers of users with commas between them."""
         try:
             numbers = tuple(int(number) for number in users.split(","))
@@ -43,110 +60,129 @@ class Plan:
             raise UsageFault(f"--users takes numbers with commas, such as 1,10; not {users!r}.") from error
         if not all(1 <= number <= MAX_USERS for number in numbers):
             raise UsageFault(f"--users takes numbers from 1 to {MAX_USERS}.")
-        return cls(numbers, seconds, json, options)
+        return numbers
 
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The figures of one run; times in milliseconds."""
-
-    users: int
-    seconds: float
-    utterances: int
-    first_audio_p50_ms: float
-    first_audio_p95_ms: float
-    underruns: int
-    underrun_ms: float
-    real_time_factor: float
-    """What a second of audio took, from a sentence's hand-over to its last chunk."""
-
-    errors: dict[str, int]
-
-    @classmethod
-    def of(cls, users: int, seconds: float, tally: Tally) -> Result:
-        return cls(
-            users=users,
-            seconds=seconds,
-            utterances=len(tally.first_audio_s),
-            first_audio_p50_ms=round(percentile(tally.first_audio_s, 0.50) * 1000, 1),
-            first_audio_p95_ms=round(percentile(tally.first_audio_s, 0.95) * 1000, 1),
-            underruns=tally.underruns,
-            underrun_ms=round(tally.silence_s * 1000, 1),
-            real_time_factor=round(tally.synthesis_s / tally.audio_s, 3) if tally.audio_s else 0.0,
-            errors=tally.errors,
-        )
+    @property
+    def command(self) -> str:
+        """As one types it to get the same again."""
+        users = ",".join(map(str, self.users))
+        return f"./dev bench --users {users} --seconds {self.seconds:g} --seed {self.seed}{' --beyond' * self.beyond}"
 
 
 def run(environment: Environment, interruption: Interruption, plan: Plan) -> None:
-    """Prints a table. Raises OpsError when something failed or nobody heard anything."""
+    """Prints the figures and saves them. Raises OpsError when something failed or nobody heard anything."""
+    profiler = find_profiler() if plan.profile else None
+    folder = DataFolder(environment.home)
     with (
         show_progress("Starting") as bar,
-        use_stack(environment, plan.options, bar.step, lambda: interruption.hurry) as stack,
+        use_stack(_without_tenant_limit(environment), plan.options, bar.step, lambda: interruption.hurry) as stack,
     ):
-        results = interruption.run(run_watched(stack.check, _measure(environment, stack, plan, bar)))
-    machine = describe_machine()
-    print_table(machine, results)
-    if plan.json:
-        write_figures(plan.json, machine, results)
-    if not all(result.utterances for result in results):
+        bench = _Bench(environment, stack, plan, bar, profiler)
+        report = interruption.run(run_watched(stack.check, bench.measure()))
+    path = plan.json or folder.path / "bench.json"
+    figures = write_json(path, report)
+    for line in render_table(figures):
+        say(line)
+    say(f"The figures: {path}")
+    if plan.record:
+        write_page(environment.root / PAGE, figures, plan.command)
+        say(f"The page: {environment.root / PAGE}")
+    if not all(result.turns or result.refused for result in report.results):
         raise OpsError("In at least one run nobody heard anything.")
 
 
-async def _measure(environment: Environment, stack: Stack, plan: Plan, bar: Bar) -> list[Result]:
-    folder = DataFolder(environment.home)
-    reference = default_reference(environment)
-
-    async def measure(key: str) -> list[Result]:
-        async with Client(stack.note.relay_url, key) as client:
-            voice = await ensure_voice(client, reference, SYNTHETIC_STATEMENT, stack.allow_enrolment, bar)
-            return [await _run_once(client, voice.id, users, plan.seconds, bar) for users in plan.users]
-
-    return await with_local_key(folder, stack.servers, measure)
+def _without_tenant_limit(environment: Environment) -> Environment:
+    """All users are one tenant's here; what is measured is what the workers carry, not what a tenant may have."""
+    limits = {f"TIMBRELAY_{name}": str(2 * MAX_USERS) for name in ("MAX_CONTEXTS", "MAX_TENANT_CONTEXTS")}
+    return replace(environment, variables={**limits, **environment.variables})
 
 
-async def _run_once(client: Client, voice: str, users: int, seconds: float, bar: Bar) -> Result:
-    bar.step(f"{users} listening for {seconds:.0f} s")
-    listening = asyncio.create_task(run_users(client, voice, users, seconds))
-    began = time.monotonic()
-    try:
-        while not listening.done():
-            bar.advance_to(min(time.monotonic() - began, seconds), seconds)
-            await asyncio.wait({listening}, timeout=0.2)
-        return Result.of(users, seconds, listening.result())
-    finally:
-        listening.cancel()
-        await asyncio.wait({listening})
+@dataclass(slots=True)
+class _Bench:
+    environment: Environment
+    stack: Stack
+    plan: Plan
+    bar: Bar
+    profiler: Path | None
 
-
-def describe_machine() -> str:
-    """The processor's name and how many of it this process may use."""
-    names = []
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [
-            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
-        ]
-    name = names[0] if names else platform.processor() or platform.machine()
-    return f"{name}, {os.cpu_count()} cores, {platform.system()}"
-
-
-def print_table(machine: str, results: list[Result]) -> None:
-    """Prints the figures for people."""
-    say(f"On {machine}:")
-    say("users  utterances  first audio p50     p95  underruns    silence  real-time factor  errors")
-    for result in results:
-        errors = ", ".join(f"{code} {count}" for code, count in sorted(result.errors.items())) or "none"
-        say(
-            f"{result.users:5d}  {result.utterances:10d}  {result.first_audio_p50_ms:12.0f} ms"
-            f"  {result.first_audio_p95_ms:4.0f} ms  {result.underruns:9d}  {result.underrun_ms:6.0f} ms"
-            f"  {result.real_time_factor:16.2f}  {errors}"
+    async def measure(self) -> Report:
+        results = await with_local_key(DataFolder(self.environment.home), self.stack.servers, self._measure_runs)
+        return Report(
+            machine=describe_machine(),
+            date=today(),
+            commit=find_commit(self.environment.root),
+            seed=self.plan.seed,
+            results=results,
+            baseline=await self._measure_baseline(),
         )
 
+    async def _measure_runs(self, key: str) -> list[Result]:
+        reference = default_reference(self.environment)
+        results: list[Result] = []
+        async with Client(self.stack.note.relay_url, key) as client:
+            voice = await ensure_voice(client, reference, SYNTHETIC_STATEMENT, self.stack.allow_enrolment, self.bar)
+            await run_agents(client, Load(voice.id, 1, _WARM_UP_S, self.plan.seed))
+            for users in self.plan.users:
+                results.append(await self._measure_run(client, voice.id, users))
+                if results[-1].broken and not self.plan.beyond:
+                    self.bar.say(f"Stopping at {users} users: {results[-1].broken}.")
+                    break
+        return results
 
-def write_figures(path: Path, machine: str, results: list[Result]) -> None:
-    """Writes the figures for programs. Raises OpsError when the file cannot be written."""
-    figures = {"machine": machine, "runs": [asdict(result) for result in results]}
-    try:
-        path.write_text(json.dumps(figures, indent=2) + "\n")
-    except OSError as error:
-        raise OpsError(f"{path} cannot be written ({error.strerror}); choose another file with --json.") from error
+    async def _measure_run(self, client: Client, voice: str, users: int) -> Result:
+        self.bar.step(f"{users} agents for {self.plan.seconds:.0f} s")
+        load = Load(voice, users, self.plan.seconds, self.plan.seed)
+        urls, generator = self.stack.note.metrics_urls.values(), os.getpid()
+        shown = await stages.fetch(urls)
+        begin = resources.take_snapshot(self._pids(), generator)
+        async with self._profiling(users):
+            tally = await self._run_load(client, load)
+        end = resources.take_snapshot(self._pids(), generator)
+        shown_now = await stages.fetch(urls)
+        seen = Surroundings(
+            resources.compare(begin, end),
+            resources.machine_share(begin, end),
+            stages.compare(shown, shown_now, tally.audio_s),
+            shown_now.capacity,
+            shown_now.late - shown.late,
+        )
+        return Result.of(users, end.at - begin.at, tally, seen)
+
+    async def _run_load(self, client: Client, load: Load) -> Tally:
+        running = asyncio.create_task(run_agents(client, load))
+        began = time.monotonic()
+        try:
+            while not running.done():
+                self.bar.advance_to(min(time.monotonic() - began, load.seconds), load.seconds)
+                await asyncio.wait({running}, timeout=0.2)
+            return running.result()
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+
+    @contextlib.asynccontextmanager
+    async def _profiling(self, users: int) -> AsyncIterator[None]:
+        if self.profiler is None:
+            yield
+            return
+        pids = {name: pid for name, pid in self._pids().items() if name.startswith(_PROFILED)}
+        async with profiling(self.profiler, pids, self.environment.home, f"{users}-users") as graphs:
+            yield
+        for graph in graphs:
+            self.bar.say(f"Flame graph: {graph}")
+
+    async def _measure_baseline(self) -> Baseline | None:
+        self.bar.step("The same sentences without a service")
+        bundle = Path(self.environment.variables.get("TIMBRELAY_BUNDLE") or self.environment.root / "bundles" / "base")
+        sentences: Sequence[str] = cut_replies()
+        try:
+            return await asyncio.to_thread(
+                measure_baseline, bundle, default_reference(self.environment), sentences, min(self.plan.seconds, 8.0)
+            )
+        except ImportError as error:
+            complain(f"No baseline: {error}.")
+            return None
+
+    def _pids(self) -> dict[str, int]:
+        supervisor = self.stack.supervisor
+        return supervisor.pids() if supervisor else self.stack.note.pids

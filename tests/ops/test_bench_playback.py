@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timbrelay.playback import TOLERANCE_S, Playback
+from timbrelay.benchmark.playback import OWED_AFTER_S, TOLERANCE_S, Playback
 
 CHUNK_S = 0.08
 
@@ -68,3 +68,14 @@ def test_time_adds_up(arrivals: list[tuple[float, float]]) -> None:
     audio = sum(length for _, length in arrivals)
     inaudible = TOLERANCE_S * len(arrivals)
     assert audio + playback.silence_s - 1e-9 <= total <= audio + playback.silence_s + inaudible + 1e-9
+
+
+def test_a_sentence_is_owed_some_time_after_its_text() -> None:
+    """Silence that the language model made is no underrun; what comes later than owed is one, from then on."""
+    playback = Playback()
+    playback.push(0.0, CHUNK_S)
+    playback.push(5.0, CHUNK_S, complete_at=5.0 - OWED_AFTER_S)
+    assert playback.underruns == 0
+    playback.push(10.0, CHUNK_S, complete_at=9.5)
+    assert playback.underruns == 1
+    assert playback.silence_s == pytest.approx(0.5 - OWED_AFTER_S)

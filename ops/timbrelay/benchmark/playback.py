@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-# Below this nobody hears a gap, and a clock's own unevenness is as large.
+import math
+
 TOLERANCE_S = 0.002
+"""Below this nobody hears a gap, and a clock's own unevenness is as large."""
+
+OWED_AFTER_S = 0.2
+"""A sentence is owed this long after its text was complete: a pause of the language model is no fault of the speech."""
 
 
 class Playback:
@@ -14,12 +19,14 @@ class Playback:
         self.silence_s = 0.0
         self._runs_dry_at: float | None = None
 
-    def push(self, now: float, audio_s: float) -> None:
-        """Audio of this length has arrived. When the player had run dry before, that was an underrun."""
+    def push(self, now: float, audio_s: float, complete_at: float = -math.inf) -> None:
+        """Audio of this length has arrived, of a sentence whose text was complete at `complete_at`.
+
+        When the player had run dry before, that was an underrun, unless the sentence was not owed yet.
+        """
         if self._runs_dry_at is None:
             self._runs_dry_at = now
-        gap_s = now - self._runs_dry_at
-        if gap_s > TOLERANCE_S:
+        elif (gap_s := now - max(self._runs_dry_at, complete_at + OWED_AFTER_S)) > TOLERANCE_S:
             self.underruns += 1
             self.silence_s += gap_s
         self._runs_dry_at = max(self._runs_dry_at, now) + audio_s
