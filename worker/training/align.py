@@ -35,7 +35,7 @@ _EDGE_FRAMES = 5
 _LONGEST = 40
 """Frames that no symbol lasts for; a piece with a longer one is misread or holds a pause nobody marked."""
 
-_QUIET_START, _QUIET_END = 10 ** (-10 / 20), 10 ** (-18 / 20)
+_QUIET_START, _QUIET_END, _SILENT_END = 10 ** (-10 / 20), 10 ** (-18 / 20), 10 ** (-30 / 20)
 _LEVEL = 10 ** (-23 / 20)
 _SPACE = SYMBOLS[" "]
 _BODIES = (0.84, 0.93, 1.04)
@@ -181,7 +181,8 @@ def is_whole(wav: Array, durations: Integers) -> bool:
     teach abrupt ends. `durations` are in frames, the pads included."""
     levels = np.sqrt(np.square(wav[: len(wav) // _FRAME * _FRAME].reshape(-1, _FRAME)).mean(axis=1))
     loud = active_level(wav[: len(wav) // 600 * 600])
-    clipped = durations[-1] <= 1 and durations[-2] <= 2
+    # A full stop is short, too, but nothing sounds in it.
+    clipped = durations[-1] <= 1 and durations[-2] <= 2 and levels[-2:].max() > loud * _SILENT_END
     quiet = levels[:2].max() < loud * _QUIET_START and levels[-2:].max() < loud * _QUIET_END
     return bool(quiet and not clipped and durations.min() >= 1 and durations.max() <= _LONGEST)
 

@@ -22,7 +22,7 @@ WINDOW_BEHIND, WINDOW_AHEAD = 1, 6
 LOOK_AHEAD = 4
 """Frames by which the post-net lags: one a layer."""
 
-ASKED_QUALITY = 4.3
+ASKED_QUALITY = 4.5
 """The score of good recordings; beyond what training saw, speech gets no better."""
 
 _KERNEL = 5

@@ -3,8 +3,8 @@
     python -m worker.training.vocoder.polish --pairs FILE.npz[:share] [--pairs ...] --start WEIGHTS --run DIR \
         --minutes 40
 
-Some of the mels are the synthesizer's own, so what is blurred in them is put right here, too. The weights at the start stay an
-anchor: envelopes may move a little, pitch and voicing must not. Resumable, by the clock.
+Some of the mels are the synthesizer's own, so what is blurred in them is put right here, too. The weights at the start
+stay an anchor: envelopes may move a little, pitch and voicing must not. Resumable, by the clock.
 """
 
 import argparse
