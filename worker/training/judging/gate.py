@@ -2,8 +2,9 @@
 
 A figure may be worse by half the width of the 95 % interval that the evaluation of the bundle in service gives it:
 less than that, another choice of sentences would have done as well. A rate that was zero has no width; then it is three
-events in as many trials (the rule of three; Hanley and Lippman-Hand, 1983). Times depend on the machine and on what
-else it does, so they have only to keep their absolute limit.
+events in as many trials (the rule of three; Hanley and Lippman-Hand, 1983). A figure that reaches its aim is not
+compared: there, what is gained elsewhere counts for more. Times depend on the machine and on what else it does, so they
+have only to keep their absolute limit.
 """
 
 import math
@@ -16,17 +17,26 @@ from worker.training.judging.report import LABELS, MAIN, format_figure
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is asked of a figure: whether more is better, the absolute limit, and whether it is compared with the bundle
-    in service."""
+    """What is asked of a figure: whether more is better, the absolute limit, whether it is compared with the bundle in
+    service, and the aim beyond which it is not."""
 
     figure: str
     more_is_better: bool
     must: float | None = None
     compared: bool = True
+    aim: float | None = None
 
     def keeps(self, value: float) -> bool:
         """Whether the absolute limit is kept."""
         return self.must is None or (value >= self.must if self.more_is_better else value <= self.must)
+
+    def is_worse(self, value: float, before: float, tolerance: float) -> bool:
+        """Whether a value falls behind another by more than the tolerance, short of the aim."""
+        return not self.reaches_aim(value) and self.loss(value, before) > tolerance
+
+    def reaches_aim(self, value: float) -> bool:
+        """Whether a value is as good as anybody asks for."""
+        return self.aim is not None and (value >= self.aim if self.more_is_better else value <= self.aim)
 
     def loss(self, value: float, before: float) -> float:
         """How much worse a value is than another; negative when it is better."""
@@ -34,18 +44,18 @@ class Rule:
 
 
 RULES = (
-    Rule("likeness", True, 0.70),
-    Rule("equal_error_rate", False, 0.12),
-    Rule("word_error_rate", False, 0.06),
-    Rule("distillmos", True, 3.2),
+    Rule("likeness", True, 0.70, aim=0.80),
+    Rule("equal_error_rate", False, 0.12, aim=0.05),
+    Rule("word_error_rate", False, 0.06, aim=0.02),
+    Rule("distillmos", True, 3.2, aim=4.0),
     Rule("dnsmos", True),
     Rule("share_lost_or_repeated", False, 0.02),
     Rule("share_of_extremes_lost_or_repeated", False, 0.0, compared=False),
     Rule("real_time_factor", False, 0.12, compared=False),
     Rule("vocoder_16k_cost", False, 0.5, compared=False),
-    Rule("word_error_rate_16k", False),
-    Rule("likeness_16k", True),
-    Rule("distillmos_16k", True),
+    Rule("word_error_rate_16k", False, aim=0.02),
+    Rule("likeness_16k", True, aim=0.80),
+    Rule("distillmos_16k", True, aim=4.0),
 )
 
 _OF_WORDS = "word_error_rate"
@@ -77,7 +87,7 @@ def _weigh_figure(rule: Rule, candidate: Mapping[str, Any], service: Mapping[str
         sign = "least" if rule.more_is_better else "most"
         fault = f"must be at {sign} {format_figure(rule.figure, rule.must or 0.0)}"
         return Line(rule, value, before, tolerance, fault)
-    if before is not None and tolerance is not None and rule.loss(value, before) > tolerance:
+    if before is not None and tolerance is not None and rule.is_worse(value, before, tolerance):
         worse = format_figure(rule.figure, rule.loss(value, before))
         return Line(rule, value, before, tolerance, f"is worse by {worse}")
     return Line(rule, value, before, tolerance)
