@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from worker.training.checkpoint import Parts, take_up, write_checkpoint
 from worker.training.dataset import Corpus
 from worker.training.rivalry import adversary_loss, deception_loss, matching_loss
 from worker.training.synthesizer.adversary import Adversary, crop_valid, pick_rows
@@ -73,33 +74,20 @@ class Sharpener:
         self._optimiser = torch.optim.AdamW(self.network.parameters(), lr=plan.rate, betas=(0.8, 0.98))
         self._rival = torch.optim.AdamW(self.adversary.parameters(), lr=2 * plan.rate, betas=(0.5, 0.9))
         self.average = copy.deepcopy(self.network).eval().requires_grad_(False)
-        self.step, self.seconds = 0, 0.0
-        self._resume()
-        torch.manual_seed(seed + self.step)
-        self._batches = iterate_batches(corpora, plan.batch, np.random.default_rng([seed, self.step]))
-
-    def _parts(self) -> dict[str, torch.nn.Module | torch.optim.Optimizer]:
-        return {
+        self._parts: Parts = {
             "network": self.network,
             "average": self.average,
             "adversary": self.adversary,
             "optimiser": self._optimiser,
             "rival": self._rival,
         }
-
-    def _resume(self) -> None:
-        path = self._out / "checkpoint.pt"
-        if path.exists():
-            state = torch.load(path, map_location="cpu", weights_only=True)
-            for name, part in self._parts().items():
-                part.load_state_dict(state[name])
-            self.step, self.seconds = state["step"], state["seconds"]
+        self.step, self.seconds = take_up(out / "checkpoint.pt", self._parts)
+        torch.manual_seed(seed + self.step)
+        self._batches = iterate_batches(corpora, plan.batch, np.random.default_rng([seed, self.step]))
 
     def save(self) -> None:
-        """Write the checkpoint, whole or not at all."""
-        state = {name: part.state_dict() for name, part in self._parts().items()}
-        torch.save(state | {"step": self.step, "seconds": self.seconds}, self._out / "checkpoint.new")
-        (self._out / "checkpoint.new").replace(self._out / "checkpoint.pt")
+        """Write the checkpoint."""
+        write_checkpoint(self._out / "checkpoint.pt", self._parts, self.step, self.seconds)
 
     def advance(self) -> dict[str, float]:
         """One step of the adversary and one of the network; their losses.

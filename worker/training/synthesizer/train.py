@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from worker.training.checkpoint import Parts, take_up, write_checkpoint
 from worker.training.dataset import Corpus
 from worker.training.synthesizer.batches import iterate_batches
 from worker.training.synthesizer.network import Tacotron
@@ -65,8 +66,8 @@ class Trainer:
             self.network.parameters(), lr=plan.rate, betas=(0.9, 0.98), weight_decay=plan.weight_decay
         )
         self.average = copy.deepcopy(self.network).eval().requires_grad_(False)
-        self.step, self.seconds = 0, 0.0
-        self._resume()
+        self._parts: Parts = {"network": self.network, "average": self.average, "optimiser": self._optimiser}
+        self.step, self.seconds = take_up(out / "checkpoint.pt", self._parts)
         torch.manual_seed(seed + self.step)
         self._batches = iterate_batches(corpora, plan.batch, np.random.default_rng([seed, self.step]))
 
@@ -74,15 +75,6 @@ class Trainer:
         sample = np.asarray(corpus.mels[:: max(1, len(corpus.mels) // 100_000)], np.float32)
         self.network.mean.copy_(torch.from_numpy(sample.mean(axis=0)))
         self.network.scale.copy_(torch.from_numpy(sample.std(axis=0) + 0.1))
-
-    def _resume(self) -> None:
-        path = self._out / "checkpoint.pt"
-        if path.exists():
-            state = torch.load(path, map_location="cpu", weights_only=True)
-            self.network.load_state_dict(state["network"])
-            self.average.load_state_dict(state["average"])
-            self._optimiser.load_state_dict(state["optimiser"])
-            self.step, self.seconds = state["step"], state["seconds"]
 
     def _pull(self) -> torch.Tensor:
         """What keeps the weights near those of the start (L2-SP of Li et al., 2018)."""
@@ -92,16 +84,8 @@ class Trainer:
         return self._plan.pull * torch.stack([(value - first).square().sum() for value, first in pairs]).sum()
 
     def save(self) -> None:
-        """Write the checkpoint, whole or not at all."""
-        state = {
-            "network": self.network.state_dict(),
-            "average": self.average.state_dict(),
-            "optimiser": self._optimiser.state_dict(),
-            "step": self.step,
-            "seconds": self.seconds,
-        }
-        torch.save(state, self._out / "checkpoint.new")
-        (self._out / "checkpoint.new").replace(self._out / "checkpoint.pt")
+        """Write the checkpoint."""
+        write_checkpoint(self._out / "checkpoint.pt", self._parts, self.step, self.seconds)
 
     def advance(self) -> Losses:
         """One optimiser step; raises ArithmeticError, before the weights change, when the loss is not finite."""

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from worker.sv2tts.mel import FLOOR, HOP_LENGTH, N_FFT, N_MELS, SAMPLE_RATE, WIN_LENGTH, filter_bank, hann
+from worker.training import checkpoint
 from worker.training.rivalry import adversary_loss, deception_loss, matching_loss
 from worker.training.vocoder.critic import Critic
 from worker.training.vocoder.export import Serving, read_network
@@ -126,35 +127,22 @@ class Polisher:
         self.critic, self.average = Critic(), copy.deepcopy(self.network).eval().requires_grad_(False)
         self._optimiser = torch.optim.AdamW(self.network.parameters(), lr=rate, betas=(0.8, 0.98))
         self._rival = torch.optim.AdamW(self.critic.parameters(), lr=2 * rate, betas=(0.5, 0.9))
-        self.step, self.seconds = 0, 0.0
-        self._resume()
-        torch.manual_seed(seed + self.step)
-        self._rng = np.random.default_rng([seed, self.step, 5])
-        self._sampler = PairSampler(sources, self._rng)
-
-    def _parts(self) -> dict[str, torch.nn.Module | torch.optim.Optimizer]:
-        return {
+        self._parts: checkpoint.Parts = {
             "network": self.network,
             "averaged": self.average,
             "critic": self.critic,
             "optimiser": self._optimiser,
             "rival": self._rival,
         }
-
-    def _resume(self) -> None:
-        path = self._run / "last.pt"
-        if path.exists():
-            state = torch.load(path, map_location="cpu", weights_only=True)
-            for name, part in self._parts().items():
-                part.load_state_dict(state[name])
-            self.step, self.seconds = state["step"], state["seconds"]
+        self.step, self.seconds = checkpoint.take_up(run / "last.pt", self._parts)
+        torch.manual_seed(seed + self.step)
+        self._rng = np.random.default_rng([seed, self.step, 5])
+        self._sampler = PairSampler(sources, self._rng)
 
     def save(self) -> None:
-        """Write the checkpoint, whole or not at all; `average` in it is what `export` and `weights` read."""
-        state = {name: part.state_dict() for name, part in self._parts().items()}
+        """Write the checkpoint; `average` in it is what `export` and `weights` read."""
         average = {f"module.{name}": value for name, value in self.average.state_dict().items()}
-        torch.save(state | {"average": average, "step": self.step, "seconds": self.seconds}, self._run / "last.new")
-        (self._run / "last.new").replace(self._run / "last.pt")
+        checkpoint.write_checkpoint(self._run / "last.pt", self._parts, self.step, self.seconds, average=average)
 
     def advance(self) -> dict[str, float]:
         """One step of the critic and one of the network; their losses.
