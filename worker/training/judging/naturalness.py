@@ -30,7 +30,7 @@ def load_distillmos() -> Judge | None:
     """
     if importlib.util.find_spec("distillmos") is None or importlib.util.find_spec("torch") is None:
         return None
-    if importlib.util.find_spec("torchaudio") is None:
+    if "torchaudio" not in sys.modules and importlib.util.find_spec("torchaudio") is None:
         sys.modules["torchaudio"] = types.ModuleType("torchaudio")
     torch = importlib.import_module("torch")
     torch.set_num_threads(1)
