@@ -23,7 +23,8 @@ import soxr
 
 from worker.text.phonemes import Phonemizer
 from worker.training.prompts import Prompts
-from worker.training.render import DURATION_UNIT, SAMPLE_RATE, Array, active_level, is_stored
+from worker.training.render import DURATION_UNIT, SAMPLE_RATE, Array, active_level
+from worker.training.shards import Utterance, fill_shard
 
 _PARTS = 4
 _SHA256 = "6e742170d309016e5891a994e1ce1559c702a2ccd0075e67ef7157974f6406cb"
@@ -142,31 +143,18 @@ def _finish(wav: Array, ids: npt.NDArray[np.int64], units: npt.NDArray[np.int64]
 def write_shard(
     out: Path, renderer: Renderer, prompts: Prompts, seed: int, hours: float, shard: tuple[int, int], speakers: int
 ) -> None:
-    """Write utterances `00000n.npz` of one shard until its share of `hours` is there; what exists is counted and
-    left as it is."""
-    out.mkdir(parents=True, exist_ok=True)
-    index, seconds = shard[0], 0.0
-    while seconds < hours * 3600 / shard[1]:
-        seconds += _write_utterance(out / f"{index:06d}.npz", renderer, prompts, seed, index, speakers)
-        index += shard[1]
+    """Write one shard's share of `hours`; see :func:`worker.training.shards.fill_shard`."""
 
+    def make(number: int) -> Utterance | None:
+        rng = np.random.default_rng([seed, number])
+        speaker = Speaker.draw(seed * 100_000 + int(rng.integers(speakers)), len(renderer.styles))
+        text = prompts.draw(rng)
+        said = renderer.render(text, speaker)
+        if said is None or not np.isfinite(said.wav).all():
+            return None
+        return Utterance(said.wav, said.ids, said.durations, 1, f"kokoro-{speaker.seed}", text)
 
-def _write_utterance(path: Path, renderer: Renderer, prompts: Prompts, seed: int, index: int, speakers: int) -> float:
-    if (samples := is_stored(path)) is not None:
-        return samples / SAMPLE_RATE
-    rng = np.random.default_rng([seed, index])
-    speaker = Speaker.draw(seed * 100_000 + int(rng.integers(speakers)), len(renderer.styles))
-    text = prompts.draw(rng)
-    rendering = renderer.render(text, speaker)
-    if rendering is None or not np.isfinite(rendering.wav).all():
-        return 0.0
-    wav = np.clip(rendering.wav * 32767, -32768, 32767).astype(np.int16)
-    part = path.with_suffix(".part")
-    name = f"kokoro-{speaker.seed}"
-    with part.open("wb") as file:
-        np.savez(file, wav=wav, ids=rendering.ids, durations=rendering.durations, unit=1, text=text, speaker=name)
-    part.rename(path)
-    return len(wav) / SAMPLE_RATE
+    fill_shard(out, hours * 3600 * SAMPLE_RATE / shard[1], shard, make)
 
 
 def main() -> None:

@@ -9,7 +9,6 @@ formants as another vocal tract would, and F0 is scaled beside it, so one seed i
 
 import argparse
 import importlib.util
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from hibari import dsp
 
 from worker.text.phonemes import PAD, SYMBOLS, Phonemizer
 from worker.training.prompts import Prompts
+from worker.training.shards import Utterance, fill_shard
 
 Array = npt.NDArray[np.float32]
 
@@ -204,41 +204,19 @@ def active_level(wav: Array) -> float:
     return float(np.sqrt(power[power > power.max() * 10**-2.5].mean())) + 1e-9
 
 
-def is_stored(path: Path) -> int | None:
-    """The samples of an utterance that is there; what a killed run left half written is removed."""
-    if not path.exists():
-        return None
-    try:
-        return len(np.load(path)["wav"])
-    except (zipfile.BadZipFile, EOFError, KeyError, ValueError):
-        path.unlink()
-        return None
-
-
 def write_shard(out: Path, prompts: Prompts, seed: int, hours: float, shard: tuple[int, int], speakers: int) -> None:
-    """Write utterances `00000n.npz` (wav int16, ids, durations, speaker) of one shard until its share of `hours` is
-    there; utterances that exist are counted and left as they are."""
-    out.mkdir(parents=True, exist_ok=True)
-    renderer, index, seconds = Renderer(), shard[0], 0.0
-    while seconds < hours * 3600 / shard[1]:
-        seconds += _write_utterance(out / f"{index:06d}.npz", renderer, prompts, seed, index, speakers)
-        index += shard[1]
+    """Write one shard's share of `hours`; see :func:`worker.training.shards.fill_shard`."""
+    renderer = Renderer()
 
+    def make(number: int) -> Utterance | None:
+        rng = np.random.default_rng([seed, number])
+        speaker, text = Speaker.draw(seed * 100_000 + int(rng.integers(speakers))), prompts.draw(rng)
+        said = renderer.render(text, speaker, seed * 1_000_000 + number)
+        if said is None:
+            return None
+        return Utterance(said.wav, said.ids, said.durations, DURATION_UNIT, str(speaker.seed), text)
 
-def _write_utterance(path: Path, renderer: Renderer, prompts: Prompts, seed: int, index: int, speakers: int) -> float:
-    if (samples := is_stored(path)) is not None:
-        return samples / SAMPLE_RATE
-    rng = np.random.default_rng([seed, index])
-    speaker, text = Speaker.draw(seed * 100_000 + int(rng.integers(speakers))), prompts.draw(rng)
-    rendering = renderer.render(text, speaker, seed * 1_000_000 + index)
-    if rendering is None:
-        return 0.0
-    wav = np.clip(rendering.wav * 32767, -32768, 32767).astype(np.int16)
-    part = path.with_suffix(".part")
-    with part.open("wb") as file:
-        np.savez(file, wav=wav, ids=rendering.ids, durations=rendering.durations, speaker=speaker.seed, text=text)
-    part.rename(path)
-    return len(wav) / SAMPLE_RATE
+    fill_shard(out, hours * 3600 * SAMPLE_RATE / shard[1], shard, make)
 
 
 def main() -> None:
