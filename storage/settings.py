@@ -76,7 +76,7 @@ class Settings(BaseSettings):
     backend: str = Field(default="auto", pattern=r"^(auto|cpu|cuda|tensorrt|torch)$")
     """What runs the model: ONNX Runtime (`cpu`, `cuda`, `tensorrt`), PyTorch (`torch`), or the fastest there is."""
 
-    run_ahead_ms: int = Field(default=10_000, ge=200, le=600_000)
+    run_ahead_ms: int = Field(default=30_000, ge=200, le=600_000)
     """How far ahead of its listener a stream is synthesized; a listener who interrupts throws that much away."""
 
     chunk_ms: int = Field(default=80, ge=20, le=1000, multiple_of=10)
