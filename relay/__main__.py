@@ -23,14 +23,14 @@ from relay.voices_http import MAX_UPLOADS, VoicesApi
 from relay.websocket import Limits
 from storage.cold_jobs import make_celery
 from storage.database import Database
+from storage.encryption.keyring import RootKey
 from storage.errors import ServerUnavailable, StorageError
-from storage.jobs import JobStream
-from storage.keyring import RootKey
 from storage.logs import configure_logs
 from storage.probes import PartServer, listen, probe_app, serving
 from storage.redis import connect, ping
 from storage.schema import check_revision
 from storage.settings import Settings
+from storage.streams.jobs import JobStream
 
 log = structlog.get_logger()
 

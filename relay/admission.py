@@ -24,7 +24,7 @@ from relay.capacity import (
 )
 from relay.clock import Clock
 from relay.errors import Refused, ServiceUnavailable
-from storage.presence import RelayDemand, WorkerLoad
+from storage.streams.presence import RelayDemand, WorkerLoad
 
 MEMORY_S = 30.0
 """How long after its last audio a conversation is expected to speak again."""

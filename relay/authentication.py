@@ -9,7 +9,7 @@ from starlette.requests import HTTPConnection
 from relay.errors import ServiceUnavailable, Unauthorized
 from storage.database import Database, bounded
 from storage.errors import ServerUnavailable
-from storage.tenants import find_tenant
+from storage.tenancy.tenants import find_tenant
 
 _SCHEME = "bearer "
 

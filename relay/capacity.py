@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from storage.presence import RelayDemand, WorkerLoad
+from storage.streams.presence import RelayDemand, WorkerLoad
 
 SPREAD = 2.33
 """Standard deviations above the mean: a normal value stays below in 99 of 100 cases."""

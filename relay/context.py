@@ -22,7 +22,7 @@ from relay.outputs import Bury, Output, Play, Say, Silence, Submit
 from relay.sentences import Sentence, SentenceCutter
 from relay.under_way import SAMPLE_RATE, UnderWay
 from storage.errors import IllegalTransition
-from storage.wire import Chunk, Failure, Job, Result
+from storage.streams.wire import Chunk, Failure, Job, Result
 
 MAX_TEXT = 100_000
 MAX_UNDER_WAY = 2

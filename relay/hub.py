@@ -12,10 +12,10 @@ from redis.exceptions import ResponseError
 from relay import metrics
 from relay.admission import Admission
 from storage.errors import ServerUnavailable
-from storage.jobs import JobStream
-from storage.presence import announce_relay, read_relays, read_workers, withdraw_relay
-from storage.results import ResultReader, cancel_context
-from storage.wire import Job, Result
+from storage.streams.jobs import JobStream
+from storage.streams.presence import announce_relay, read_relays, read_workers, withdraw_relay
+from storage.streams.results import ResultReader, cancel_context
+from storage.streams.wire import Job, Result
 
 log = structlog.get_logger()
 

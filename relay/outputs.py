@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from storage.wire import Job
+from storage.streams.wire import Job
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from relay.errors import (
 from relay.messages import Cancel, ClientMessage, End, Flush, Open, Text
 from relay.outputs import Output, Say
 from relay.under_way import SAMPLE_RATE
-from storage.voices import Voice
-from storage.wire import Result
+from storage.streams.wire import Result
+from storage.voices.voices import Voice
 
 MAX_CONTEXTS = 16
 MAX_BAD_MESSAGES = 32

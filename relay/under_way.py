@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from relay import metrics
-from storage.wire import Chunk, Job
+from storage.streams.wire import Chunk, Job
 
 SAMPLE_RATE = 24_000
 BYTES_PER_SAMPLE = 2

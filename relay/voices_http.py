@@ -20,13 +20,13 @@ from relay.authentication import authenticate
 from relay.errors import InvalidMessage, Refused, ServiceUnavailable, UnknownConsent, UnknownVoice
 from relay.uploads import read_enrolment, read_json
 from storage.cold_jobs import send_enrolment
-from storage.consents import Consent, grant_consent
 from storage.database import Database
+from storage.encryption.keyring import RootKey
 from storage.errors import ServerUnavailable
-from storage.keyring import RootKey
-from storage.results import bury_voice
+from storage.streams.results import bury_voice
 from storage.tables import VoiceState
-from storage.voices import Voice, create_voice, delete_voice, find_voice, list_voices
+from storage.voices.consents import Consent, grant_consent
+from storage.voices.voices import Voice, create_voice, delete_voice, find_voice, list_voices
 
 log = structlog.get_logger()
 

@@ -22,9 +22,9 @@ from relay.outputs import Bury, Output, Play, Say, Silence, Submit
 from relay.session import Session
 from storage.database import Database, bounded
 from storage.errors import ServerUnavailable
+from storage.streams.wire import Job, Result
 from storage.tables import VoiceState
-from storage.voices import Voice, find_voice
-from storage.wire import Job, Result
+from storage.voices.voices import Voice, find_voice
 
 log = structlog.get_logger()
 

@@ -27,12 +27,12 @@ from psycopg import sql
 from pydantic import SecretStr
 from sqlalchemy import make_url
 
-from storage.consents import Consent, grant_consent
 from storage.database import Database
-from storage.keyring import RootKey
+from storage.encryption.keyring import RootKey
 from storage.settings import Settings
-from storage.tenants import create_key, ensure_tenant
-from storage.voices import complete_enrolment, create_voice
+from storage.tenancy.tenants import create_key, ensure_tenant
+from storage.voices.consents import Consent, grant_consent
+from storage.voices.voices import complete_enrolment, create_voice
 from timbrelay.environment import Environment
 from timbrelay.stack.folder import DataFolder
 from timbrelay.stack.local import is_ready, wait_ready

@@ -16,16 +16,16 @@ from pathlib import Path
 import structlog
 
 from storage.database import Database
+from storage.encryption.keyring import RootKey
 from storage.errors import StorageError
-from storage.jobs import JobStream
-from storage.keyring import RootKey
 from storage.logs import configure_logs
-from storage.presence import WorkerLoad
 from storage.probes import probe_app, serving
 from storage.redis import connect, ping
-from storage.results import ResultPublisher
 from storage.schema import check_revision
 from storage.settings import Settings
+from storage.streams.jobs import JobStream
+from storage.streams.presence import WorkerLoad
+from storage.streams.results import ResultPublisher
 from worker import metrics
 from worker.backends.choice import choose_backend
 from worker.consumer import Consumer

@@ -7,8 +7,8 @@ import sys
 import structlog
 
 from storage.cold_jobs import make_celery
+from storage.encryption.keyring import RootKey
 from storage.errors import StorageError
-from storage.keyring import RootKey
 from storage.logs import configure_logs
 from storage.settings import Settings
 from worker.enrolment.task import register

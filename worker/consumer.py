@@ -12,10 +12,10 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from storage.errors import ServerUnavailable
-from storage.jobs import Delivery, JobStream
-from storage.presence import WorkerLoad, announce_worker, withdraw_worker
 from storage.redis import BLOCK_MS
-from storage.results import Deletions
+from storage.streams.jobs import Delivery, JobStream
+from storage.streams.presence import WorkerLoad, announce_worker, withdraw_worker
+from storage.streams.results import Deletions
 from worker import metrics
 from worker.speaking import Speaking
 

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from storage.database import Database, bounded
-from storage.keyring import RootKey
-from storage.voices import load_embedding
+from storage.encryption.keyring import RootKey
+from storage.voices.voices import load_embedding
 from worker.errors import VoiceUnavailable
 
 CAPACITY = 256

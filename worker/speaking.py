@@ -10,9 +10,9 @@ from uuid import UUID
 import structlog
 
 from storage.errors import DecryptionError, ServerUnavailable
-from storage.jobs import Delivery, JobStream
-from storage.results import ResultPublisher, Verdict
-from storage.wire import Chunk, Failure
+from storage.streams.jobs import Delivery, JobStream
+from storage.streams.results import ResultPublisher, Verdict
+from storage.streams.wire import Chunk, Failure
 from worker import metrics
 from worker.embeddings import EmbeddingCache
 from worker.engine import Engine, Request, Sound, Stream

@@ -23,7 +23,7 @@ DEMO_TENANT = "demo"
 
 async def create(servers: Servers, tenant: str) -> tuple[str, str]:
     """The id and the text of a new key for the tenant, which is made if there is none of that name."""
-    from storage.tenants import create_key, ensure_tenant
+    from storage.tenancy.tenants import create_key, ensure_tenant
 
     async with _as_owner(servers) as owner:
         key_id, key = await create_key(owner, await ensure_tenant(owner, tenant))
@@ -40,7 +40,7 @@ def parse_key_id(key_id: str) -> UUID:
 
 async def revoke(servers: Servers, key_id: UUID) -> None:
     """Ends a key. Raises UsageFault when there is none that still works."""
-    from storage.tenants import revoke_key
+    from storage.tenancy.tenants import revoke_key
 
     async with _as_owner(servers) as owner:
         if not await revoke_key(owner, key_id):

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from relay.admission import MEMORY_S, PROMISE_S, STALE_S, Admission, Bounds, Place
 from relay.errors import Refused, ServiceUnavailable
-from storage.presence import RelayDemand, WorkerLoad
+from storage.streams.presence import RelayDemand, WorkerLoad
 
 TENANT, OTHER = uuid4(), uuid4()
 

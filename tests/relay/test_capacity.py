@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.capacity import Demand, Grounds, Supply, expect_streams, judge, next_ceiling, next_duty
-from storage.presence import RelayDemand, WorkerLoad
+from storage.streams.presence import RelayDemand, WorkerLoad
 
 counts = st.integers(0, 200)
 shares = st.floats(0.1, 1.0)

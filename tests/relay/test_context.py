@@ -17,10 +17,10 @@ from relay.frames import HEADER
 from relay.messages import read_message
 from relay.outputs import Bury, Output, Play, Say, Silence, Submit
 from relay.session import MAX_CONTEXTS, Session
-from storage.presence import WorkerLoad
+from storage.streams.presence import WorkerLoad
+from storage.streams.wire import Chunk, Failure, Job
 from storage.tables import VoiceState
-from storage.voices import Voice
-from storage.wire import Chunk, Failure, Job
+from storage.voices.voices import Voice
 
 TENANT = uuid4()
 VOICE = Voice(uuid4(), "demo", VoiceState.READY, 1, None, None, datetime(2026, 1, 1, tzinfo=UTC))

@@ -20,9 +20,9 @@ import redis
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from storage.presence import WorkerLoad
 from storage.redis import WORKERS, worker_key
 from storage.settings import Settings
+from storage.streams.presence import WorkerLoad
 from tests.conftest import MakeTenant, MakeVoice, wait_until
 
 StartStack = Callable[..., Any]

@@ -17,9 +17,9 @@ from relay.admission import Admission, Bounds, Place
 from relay.clock import SystemClock
 from relay.errors import Refused
 from relay.hub import Hub
-from storage.presence import WorkerLoad, read_relays
 from storage.redis import WORKERS, connect, worker_key
 from storage.settings import Settings
+from storage.streams.presence import WorkerLoad, read_relays
 from tests.conftest import DEADLINE_S
 
 TENANT = uuid4()

@@ -1,4 +1,4 @@
-"""storage.envelope and storage.keyring."""
+"""storage.encryption.envelope and storage.encryption.keyring."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.envelope import Kind, Label, new_key, seal, unseal
+from storage.encryption.envelope import Kind, Label, new_key, seal, unseal
+from storage.encryption.keyring import RootKey
 from storage.errors import DecryptionError, RootKeyError
-from storage.keyring import RootKey
 from storage.settings import Settings
 
 LABEL = Label(uuid4(), uuid4(), Kind.EMBEDDING, 1)

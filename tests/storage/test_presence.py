@@ -1,4 +1,4 @@
-"""storage.presence: who is there, and what each says of itself."""
+"""storage.streams.presence: who is there, and what each says of itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-from storage.presence import (
+from storage.redis import RELAYS, WORKERS, connect, relay_key, worker_key
+from storage.settings import Settings
+from storage.streams.presence import (
     RelayDemand,
     WorkerLoad,
     announce_relay,
@@ -18,8 +20,6 @@ from storage.presence import (
     withdraw_relay,
     withdraw_worker,
 )
-from storage.redis import RELAYS, WORKERS, connect, relay_key, worker_key
-from storage.settings import Settings
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""storage.jobs, storage.results and storage.presence, over a real server."""
+"""storage.streams.jobs, storage.streams.results and storage.streams.presence, over a real server."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from redis.asyncio import Redis
 
 from storage.errors import ServerUnavailable
-from storage.jobs import MAX_DELIVERIES, JobStream
 from storage.redis import DEAD_LETTER, DELETIONS, JOBS, connect
-from storage.results import Deletions, ResultPublisher, ResultReader, bury_voice, cancel_context
 from storage.settings import Settings
-from storage.wire import Chunk, Failure, Job, Result
+from storage.streams.jobs import MAX_DELIVERIES, JobStream
+from storage.streams.results import Deletions, ResultPublisher, ResultReader, bury_voice, cancel_context
+from storage.streams.wire import Chunk, Failure, Job, Result
 
 RELAY = "relay-1"
 

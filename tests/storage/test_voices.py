@@ -1,4 +1,4 @@
-"""storage.voices, storage.consents, storage.tenants and the policies under them, over a real Postgres."""
+"""storage.voices, storage.tenancy and the policies under them, over a real Postgres."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy import text
 
-from storage.consents import Consent, grant_consent, load_consent
 from storage.database import Database, bounded
+from storage.encryption.keyring import RootKey
 from storage.errors import DecryptionError, IllegalTransition, SchemaMismatch, ServerUnavailable, UnsafeRole
-from storage.keyring import RootKey
 from storage.schema import REVISION, check_revision
 from storage.settings import Settings
 from storage.tables import VoiceState
-from storage.tenants import create_key, find_tenant, revoke_key
-from storage.voices import (
+from storage.tenancy.tenants import create_key, find_tenant, revoke_key
+from storage.voices.consents import Consent, grant_consent, load_consent
+from storage.voices.voices import (
     complete_enrolment,
     create_voice,
     delete_voice,

@@ -1,4 +1,4 @@
-"""storage.wire."""
+"""storage.streams.wire."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import MalformedEntry
-from storage.wire import MAX_TEXT_BYTES, Chunk, Failure, Job, Result, decode_job, decode_result, encode
+from storage.streams.wire import MAX_TEXT_BYTES, Chunk, Failure, Job, Result, decode_job, decode_result, encode
 
 NAMES = st.text("abcdef0123456789", min_size=1, max_size=32)
 COUNTS = st.integers(0, 2**31)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from storage.database import Database
-from storage.keyring import RootKey
+from storage.encryption.keyring import RootKey
 from storage.redis import connect, deleted_key
-from storage.results import bury_voice
 from storage.settings import Settings
-from storage.voices import delete_voice
+from storage.streams.results import bury_voice
+from storage.voices.voices import delete_voice
 from tests.conftest import MakeTenant, MakeVoice
 from worker.embeddings import CAPACITY, TTL_S, EmbeddingCache
 from worker.errors import VoiceUnavailable

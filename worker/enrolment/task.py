@@ -11,10 +11,10 @@ from celery import Celery
 
 from storage.cold_jobs import ENROL
 from storage.database import Database
+from storage.encryption.keyring import RootKey
 from storage.errors import DecryptionError, IllegalTransition, RootKeyError, ServerUnavailable
-from storage.keyring import RootKey
 from storage.settings import Settings
-from storage.voices import complete_enrolment, fail_enrolment, load_upload
+from storage.voices.voices import complete_enrolment, fail_enrolment, load_upload
 from worker.enrolment.recording import read_recording, to_flac
 from worker.errors import BundleError, RecordingError
 from worker.sv2tts.bundle import Bundle

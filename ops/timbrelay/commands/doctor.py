@@ -165,7 +165,7 @@ async def _check_role(servers: Servers, environment: Environment) -> str:
 
 
 def _check_root_key(environment: Environment) -> str:
-    from storage.keyring import RootKey
+    from storage.encryption.keyring import RootKey
     from storage.settings import Settings
 
     given = environment.variables

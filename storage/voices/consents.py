@@ -9,10 +9,10 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import insert, select
 
-from storage.data_keys import load_data_key, make_data_key
 from storage.database import Database
-from storage.envelope import Kind, Label, seal, unseal
-from storage.keyring import RootKey
+from storage.encryption.data_keys import load_data_key, make_data_key
+from storage.encryption.envelope import Kind, Label, seal, unseal
+from storage.encryption.keyring import RootKey
 from storage.tables import consents
 
 

@@ -7,8 +7,8 @@ from uuid import UUID
 from sqlalchemy import delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from storage.envelope import Kind, Label
-from storage.keyring import RootKey
+from storage.encryption.envelope import Kind, Label
+from storage.encryption.keyring import RootKey
 from storage.tables import data_keys
 
 

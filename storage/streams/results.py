@@ -26,7 +26,7 @@ from storage.redis import (
     results_key,
     translated,
 )
-from storage.wire import Job, Result, decode_result, encode
+from storage.streams.wire import Job, Result, decode_result, encode
 
 MAX_LENGTH = 8192
 """About 30 MB of chunks, many seconds ahead of any reader that lives."""

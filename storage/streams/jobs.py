@@ -16,7 +16,7 @@ from redis.exceptions import ResponseError
 
 from storage.errors import MalformedEntry
 from storage.redis import CONSUMER_GROUP, DEAD_LETTER, JOBS, results_key, translated
-from storage.wire import Failure, Fields, Job, decode_job, encode
+from storage.streams.wire import Failure, Fields, Job, decode_job, encode
 
 MAX_DELIVERIES = 4
 DEAD_LETTER_LENGTH = 1000

@@ -7,7 +7,7 @@ import binascii
 import hashlib
 from dataclasses import dataclass, field
 
-from storage.envelope import KEY_BYTES, Label, new_key, seal, unseal
+from storage.encryption.envelope import KEY_BYTES, Label, new_key, seal, unseal
 from storage.errors import RootKeyError
 from storage.settings import Settings
 

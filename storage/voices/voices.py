@@ -10,11 +10,11 @@ from uuid import UUID, uuid4
 from sqlalchemy import Row, delete, exists, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from storage.data_keys import destroy_data_key, load_data_key, make_data_key
 from storage.database import Database
-from storage.envelope import Kind, Label, seal, unseal
+from storage.encryption.data_keys import destroy_data_key, load_data_key, make_data_key
+from storage.encryption.envelope import Kind, Label, seal, unseal
+from storage.encryption.keyring import RootKey
 from storage.errors import IllegalTransition
-from storage.keyring import RootKey
 from storage.tables import VOICE_TRANSITIONS, VoiceState, consents, voice_versions, voices
 
 LIST_LIMIT = 1000

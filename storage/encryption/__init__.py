@@ -1,0 +1,1 @@
+"""Envelope encryption: what is sealed, with which key, and who holds the key of that key."""

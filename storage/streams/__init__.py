@@ -1,0 +1,1 @@
+"""What relay and workers say to each other over Redis: jobs, results, signs of life."""

@@ -1,0 +1,1 @@
+"""Tenants: their keys, limits and usage."""

@@ -1,0 +1,1 @@
+"""Consents, voices, and what was recorded of them."""
