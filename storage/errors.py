@@ -9,7 +9,11 @@ StorageError
 ├── DecryptionError       a ciphertext is not what its row says it is
 ├── UnsafeRole            the service would run with row-level security switched off
 ├── MalformedEntry        a stream entry that this version cannot read
-└── IllegalTransition     a state machine was asked for a step it does not have
+├── InvalidEvidence       a signed text does not prove what it says
+├── IllegalTransition     a state machine was asked for a step it does not have
+├── StaleRevision         a change was based on what is not there any more
+├── InvalidValue          a name, an alias or a number breaks its rule
+└── NameTaken             another has the name already
 """
 
 from __future__ import annotations
@@ -92,6 +96,10 @@ class MalformedEntry(StorageError):
     """Raised when a stream entry lacks a field or carries an unknown version."""
 
 
+class InvalidEvidence(StorageError):
+    """Raised when a receipt or another signed text does not prove what it says; tells why."""
+
+
 class IllegalTransition(StorageError):
     """Raised when a state machine is asked for a step that its table does not have."""
 
@@ -100,3 +108,29 @@ class IllegalTransition(StorageError):
         self.machine = machine
         self.current = current
         self.wanted = wanted
+
+
+class StaleRevision(StorageError):
+    """Raised when a change names a revision that is not the present one."""
+
+    def __init__(self, given: int, found: int) -> None:
+        super().__init__(f"the change was made to revision {given}, but it is {found} by now; read it again")
+        self.given = given
+        self.found = found
+
+
+class InvalidValue(StorageError):
+    """Raised when a value breaks its rule; names the field and the rule, never the value."""
+
+    def __init__(self, field: str, rule: str) -> None:
+        super().__init__(f"`{field}` {rule}")
+        self.field = field
+        self.rule = rule
+
+
+class NameTaken(StorageError):
+    """Raised when a name that has to be unique belongs to another."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"there is a {kind} of that name already; choose another name")
+        self.kind = kind
