@@ -31,14 +31,17 @@ Outcome = TypeVar("Outcome")
 class Database:
     """A pool of connections that hands out transactions; `close` is idempotent."""
 
-    def __init__(self, url: str, role: str, *, pool_size: int = 5) -> None:
+    def __init__(self, url: str, role: str, *, operator_role: str = "", pool_size: int = 5) -> None:
         self._role = role
+        self._operator_role = operator_role
         self._engine = _engine(url, pool_size)
 
     @classmethod
     def for_service(cls, settings: Settings, *, pool_size: int = 5) -> Database:
         """The database as the services see it: row-level security applies."""
-        return cls(settings.database_url, settings.service_role, pool_size=pool_size)
+        return cls(
+            settings.database_url, settings.service_role, operator_role=settings.operator_role, pool_size=pool_size
+        )
 
     @classmethod
     def for_owner(cls, settings: Settings) -> Database:
@@ -50,14 +53,18 @@ class Database:
         await self._engine.dispose()
 
     @asynccontextmanager
-    async def transaction(self, *, tenant: UUID | None = None, key_hash: bytes = b"") -> AsyncIterator[AsyncConnection]:
+    async def transaction(
+        self, *, tenant: UUID | None = None, key_hash: bytes = b"", operator: bool = False
+    ) -> AsyncIterator[AsyncConnection]:
         """A transaction in which only `tenant`'s rows exist (and the key row with this hash).
+
+        As the operator it sees every tenant and key as well, and no consent, voice or data key at all.
 
         Raises ServerUnavailable when Postgres cannot be reached or stops answering.
         """
         try:
             async with self._engine.begin() as connection:
-                await self._enter(connection, tenant, key_hash)
+                await self._enter(connection, tenant, key_hash, self._operator_role if operator else self._role)
                 yield connection
         except (OperationalError, PoolTimeoutError) as error:
             raise ServerUnavailable("Postgres", _reason(error)) from error
@@ -82,8 +89,9 @@ class Database:
         if unsafe:
             raise UnsafeRole(role)
 
-    async def _enter(self, connection: AsyncConnection, tenant: UUID | None, key_hash: bytes) -> None:
-        parameters = {"tenant": str(tenant or ""), "key_hash": key_hash.hex(), "role": self._role or "none"}
+    async def _enter(self, connection: AsyncConnection, tenant: UUID | None, key_hash: bytes, role: str) -> None:
+        named = "" if tenant is None else str(tenant)
+        parameters = {"tenant": named, "key_hash": key_hash.hex(), "role": role or "none"}
         await connection.execute(
             text(
                 "SELECT set_config('role', :role, true), set_config('app.tenant', :tenant, true),"

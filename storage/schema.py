@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,25 +12,47 @@ from sqlalchemy import make_url, text
 from sqlalchemy.exc import ProgrammingError
 
 from storage.database import Database
+from storage.encryption.nesting import flatten_keys, nest_keys
+from storage.encryption.providers import KeyProvider
 from storage.errors import SchemaMismatch
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-REVISION = "0001"
+REVISION = "0004"
 """The revision that this code was written for: the newest in the migrations folder."""
 
 _HERE = Path(__file__).resolve().parent
 
 
-def migrate(owner_url: str, service_role: str) -> None:
-    """Upgrade the database to this code's revision, as the owner of its tables."""
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who migrates, and for whom."""
+
+    url: str
+    """The login that owns the tables."""
+    service_role: str
+    operator_role: str
+    open_keys: Callable[[], KeyProvider]
+    """Opens the root key's provider, if there are keys to wrap anew; raises RootKeyError."""
+
+
+def migrate(owner: Owner, revision: str = "head") -> None:
+    """Bring the database up to a revision, or back down to one, in one transaction.
+
+    Raises SQLAlchemyError, alembic's CommandError, or RootKeyError; the database is then as it was.
+    """
     from alembic import command
 
     config = _config()
-    config.attributes["url"] = make_url(owner_url).set(drivername="postgresql+psycopg")
-    config.attributes["service_role"] = service_role
-    command.upgrade(config, "head")
+    config.attributes["url"] = make_url(owner.url).set(drivername="postgresql+psycopg")
+    config.attributes["service_role"] = owner.service_role
+    config.attributes["operator_role"] = owner.operator_role
+    config.attributes["nest_keys"] = partial(nest_keys, open_keys=owner.open_keys)
+    config.attributes["flatten_keys"] = partial(flatten_keys, open_keys=owner.open_keys)
+    # By its number alone: a revision below the present one is a way down.
+    back = revision != "head" and revision < REVISION
+    (command.downgrade if back else command.upgrade)(config, revision)
 
 
 async def check_revision(database: Database) -> None:

@@ -37,11 +37,14 @@ class Settings(BaseSettings):
     service_role: str = Field(default="timbrelay_service", pattern=r"^[a-z_][a-z0-9_]{0,62}$")
     """The Postgres role without BYPASSRLS that every service transaction runs as."""
 
+    operator_role: str = Field(default="timbrelay_operator", pattern=r"^[a-z_][a-z0-9_]{0,62}$")
+    """The Postgres role, also without BYPASSRLS, that sees all tenants and their keys, and nobody's voice."""
+
     root_key: SecretStr = SecretStr("")
-    """The 32-byte key that wraps every voice's data key, base64; `root_key_file` when empty."""
+    """The 32-byte root key that wraps every tenant's key, base64; older ones after it, between commas."""
 
     root_key_file: Path = Path()
-    """A file (mode 0600) that holds the root key in base64."""
+    """A file (mode 0600) that holds the root key in base64, older ones on later lines; if `root_key` is empty."""
 
     bundle: Path = Path("bundles/base")
     """The folder of the voice model in service."""

@@ -14,7 +14,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,21 +28,26 @@ from pydantic import SecretStr
 from sqlalchemy import make_url
 
 from storage.database import Database
-from storage.encryption.keyring import RootKey
+from storage.encryption.keyring import Keyring
 from storage.settings import Settings
-from storage.tenancy.tenants import create_key, ensure_tenant
-from storage.voices.consents import Consent, grant_consent
-from storage.voices.voices import complete_enrolment, create_voice
+from storage.tenancy.api_keys import Scope, create_key
+from storage.tenancy.tenants import create_tenant, find_tenant_named
+from storage.voices.consents import Statement, Terms, grant_consent
+from storage.voices.versions import Enrolled, complete_enrolment
+from storage.voices.voices import create_voice
 from timbrelay.environment import Environment
 from timbrelay.stack.folder import DataFolder
 from timbrelay.stack.local import is_ready, wait_ready
 from timbrelay.stack.process import Process
-from timbrelay.stack.schema import ensure_schema, find_migrations
+from timbrelay.stack.schema import ensure_schema
 from timbrelay.stack.servers import Servers, run_servers
 from timbrelay.stack.services import Ports, Services, worker_name
 from timbrelay.stack.supervisor import Supervisor, Tier
 
 DEADLINE_S = 30.0
+TENANT_SCOPES = (Scope.SPEAK, Scope.ENROL, Scope.ADMIN)
+TERMS = Terms("2026-11", "en", "voice cloning", None)
+STATEMENT = Statement("A. Person", "I agree.")
 _OURS = ("TIMBRELAY_", "DATABASE_", "REDIS_URL")
 
 
@@ -77,7 +82,7 @@ def servers(clean_variables: dict[str, str]) -> Iterator[Servers]:
         folder = DataFolder(home)
         folder.prepare()
         with folder.lock(), run_servers(environment, folder, Supervisor(folder.log), durable=False) as started:
-            ensure_schema(started, find_migrations(environment.root), environment.service_role)
+            ensure_schema(started, environment)
             yield started
     finally:
         shutil.rmtree(home, ignore_errors=True)
@@ -115,22 +120,20 @@ class Tenant:
     key: str
 
 
-MakeTenant = Callable[[str], Awaitable[Tenant]]
+MakeTenant = Callable[..., Awaitable[Tenant]]
 MakeVoice = Callable[..., Awaitable[UUID]]
 
 
 @pytest.fixture
-def make_tenant(settings: Settings) -> MakeTenant:
-    """`await make_tenant("acme")` in the database of `settings`."""
+def make_tenant(database: Database) -> MakeTenant:
+    """`await make_tenant("acme", scopes=("speak",))` in the database of `settings`; each call makes another key."""
 
-    async def make(name: str) -> Tenant:
-        owner = Database.for_owner(settings)
-        try:
-            tenant = await ensure_tenant(owner, name)
-            key_id, key = await create_key(owner, tenant)
-        finally:
-            await owner.close()
-        return Tenant(tenant, key_id, key)
+    async def make(name: str, *, scopes: Iterable[str] = TENANT_SCOPES) -> Tenant:
+        async with database.transaction(operator=True) as connection:
+            tenant = await find_tenant_named(connection, name) or await create_tenant(connection, name)
+            granted = map(Scope, scopes)
+            made, key = await create_key(connection, tenant.id, name="test", scopes=granted, expires_at=None)
+        return Tenant(tenant.id, made.id, key.get_secret_value())
 
     return make
 
@@ -144,23 +147,23 @@ async def database(settings: Settings) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-def root(settings: Settings) -> RootKey:
-    """The root key of `settings`."""
-    return RootKey.from_settings(settings)
+def keyring(settings: Settings) -> Keyring:
+    """A keyring under the root key of `settings`."""
+    return Keyring.from_settings(settings)
 
 
 @pytest.fixture
-def make_voice(database: Database, root: RootKey) -> MakeVoice:
+def make_voice(database: Database, keyring: Keyring) -> MakeVoice:
     """`await make_voice(tenant)`: a pending voice; with `embedding=` a ready one, without the work of an enrolment."""
 
-    async def make(tenant: UUID, *, upload: bytes = b"upload", embedding: bytes = b"") -> UUID:
-        consent, _ = await grant_consent(database, root, tenant, Consent("A. Person", "I agree."))
-        voice = await create_voice(database, root, tenant, name="demo", consent=consent, upload=upload)
-        assert voice is not None
-        if embedding:
-            await complete_enrolment(
-                database, root, tenant, voice.id, 1, recording=b"recording", embedding=embedding, duration_s=6.0
-            )
+    async def make(tenant: UUID, *, upload: bytes = b"upload", embedding: bytes = b"", name: str = "demo") -> UUID:
+        async with database.transaction(tenant=tenant) as connection:
+            consent = await grant_consent(connection, keyring, tenant, TERMS, STATEMENT)
+            voice = await create_voice(connection, keyring, tenant, name=name, consent=consent.id, upload=upload)
+            assert voice is not None
+            if embedding:
+                content = Enrolled(b"recording", embedding, 6.0, 90, {})
+                await complete_enrolment(connection, keyring, tenant, voice.id, 1, content)
         return voice.id
 
     return make

@@ -25,6 +25,12 @@ def upgrade() -> None:
     _grant(context.config.attributes["service_role"])
 
 
+def downgrade() -> None:
+    """Everything goes; the role stays, since other databases of the server may use it."""
+    for table in ("voice_versions", "voices", "consents", "data_keys", "api_keys", "tenants"):
+        op.drop_table(table)
+
+
 def _created(name: str = "created_at") -> sa.Column[object]:
     return sa.Column(name, sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now())
 

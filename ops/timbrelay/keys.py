@@ -23,11 +23,14 @@ DEMO_TENANT = "demo"
 
 async def create(servers: Servers, tenant: str) -> tuple[str, str]:
     """The id and the text of a new key for the tenant, which is made if there is none of that name."""
-    from storage.tenancy.tenants import create_key, ensure_tenant
+    from storage.tenancy.api_keys import Scope, create_key
+    from storage.tenancy.tenants import create_tenant, find_tenant_named
 
-    async with _as_owner(servers) as owner:
-        key_id, key = await create_key(owner, await ensure_tenant(owner, tenant))
-    return str(key_id), key
+    async with _as_owner(servers) as owner, owner.transaction() as connection:
+        found = await find_tenant_named(connection, tenant) or await create_tenant(connection, tenant)
+        scopes = (Scope.SPEAK, Scope.ENROL, Scope.ADMIN)
+        made, key = await create_key(connection, found.id, name="", scopes=scopes, expires_at=None)
+    return str(made.id), key.get_secret_value()
 
 
 def parse_key_id(key_id: str) -> UUID:
@@ -40,10 +43,10 @@ def parse_key_id(key_id: str) -> UUID:
 
 async def revoke(servers: Servers, key_id: UUID) -> None:
     """Ends a key. Raises UsageFault when there is none that still works."""
-    from storage.tenancy.tenants import revoke_key
+    from storage.tenancy.api_keys import revoke_key
 
-    async with _as_owner(servers) as owner:
-        if not await revoke_key(owner, key_id):
+    async with _as_owner(servers) as owner, owner.transaction() as connection:
+        if not await revoke_key(connection, key_id):
             raise UsageFault(f"No key with the id {key_id} is in use.")
 
 

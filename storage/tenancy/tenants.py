@@ -1,61 +1,134 @@
-"""Tenants and their API keys; of a key only its SHA-256 is kept.
-
-A key has 256 random bits, so a plain hash is as good as a slow one: there is nothing to guess (OWASP, "Password Storage
-Cheat Sheet", is about secrets that people choose).
-"""
+"""Tenants, as the operator sees them all, and each sees itself."""
 
 from __future__ import annotations
 
-import hashlib
-import secrets
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import Row, exists, func, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from storage.database import Database
-from storage.tables import api_keys, tenants
+from storage.errors import IllegalTransition, InvalidValue, NameTaken
+from storage.names import check_name
+from storage.paging import Page, Position, Slice, cut, turn_to
+from storage.states import TENANT_TRANSITIONS, TenantState, check_transition
+from storage.tables import tenants
+from storage.tenancy.limits import Limits
 
-KEY_PREFIX = "tr_"
-_KEY_TEXT_LIMIT = 128
-
-
-def hash_key(key: str) -> bytes:
-    """The 32 bytes under which a key is kept."""
-    return hashlib.sha256(key.encode()).digest()
-
-
-async def find_tenant(database: Database, key: str) -> UUID | None:
-    """The tenant whose key this is; None for an unknown, revoked or malformed key."""
-    if not key.startswith(KEY_PREFIX) or len(key) > _KEY_TEXT_LIMIT:
-        return None
-    hashed = hash_key(key)
-    query = select(api_keys.c.tenant_id).where(api_keys.c.key_hash == hashed, api_keys.c.revoked_at.is_(None))
-    async with database.transaction(key_hash=hashed) as connection:
-        return (await connection.execute(query)).scalar()
+DEFAULT_RETENTION_DAYS = 365
+MAX_RETENTION_DAYS = 1095
+"""Three years after the last use: the bound of 740 ILCS 14/15(a)."""
 
 
-async def ensure_tenant(owner: Database, name: str) -> UUID:
-    """The id of the tenant with this name, made if there is none; for operators."""
-    async with owner.transaction() as connection:
-        found: UUID | None = (await connection.execute(select(tenants.c.id).where(tenants.c.name == name))).scalar()
-        if found is None:
-            found = uuid4()
-            await connection.execute(insert(tenants).values(id=found, name=name))
-        return found
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A customer of the service."""
+
+    id: UUID
+    name: str
+    state: TenantState
+    limits: Limits
+    retention_days: int
+    """How long a voice that is not used is kept."""
+    created_at: datetime
 
 
-async def create_key(owner: Database, tenant: UUID) -> tuple[UUID, str]:
-    """Make a key for a tenant; returns its id and its text, which is shown this once."""
-    key_id, key = uuid4(), KEY_PREFIX + secrets.token_urlsafe(32)
-    async with owner.transaction() as connection:
-        await connection.execute(insert(api_keys).values(id=key_id, tenant_id=tenant, key_hash=hash_key(key)))
-    return key_id, key
+async def create_tenant(
+    connection: AsyncConnection,
+    name: str,
+    *,
+    limits: Limits | None = None,
+    retention_days: int = DEFAULT_RETENTION_DAYS,
+) -> Tenant:
+    """Make a tenant, as the operator; raises InvalidValue or NameTaken."""
+    row = {"id": uuid4(), "name": check_name(name), "retention_days": check_retention(retention_days)}
+    row["limits"] = (limits or Limits()).model_dump(exclude_defaults=True)
+    statement = upsert(tenants).values(**row).on_conflict_do_nothing(index_elements=["name"]).returning(tenants)
+    made = (await connection.execute(statement)).one_or_none()
+    if made is None:
+        raise NameTaken("tenant")
+    return _tenant(made)
 
 
-async def revoke_key(owner: Database, key_id: UUID) -> bool:
-    """Revoke a key; False when there is none with this id that still works."""
-    statement = (
-        update(api_keys).where(api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None)).values(revoked_at=func.now())
-    )
-    async with owner.transaction() as connection:
-        return (await connection.execute(statement)).rowcount == 1
+async def find_tenant(connection: AsyncConnection, tenant: UUID) -> Tenant | None:
+    """The tenant; as the operator any, else only one's own. A deleted one is found, and says so."""
+    row = (await connection.execute(select(tenants).where(tenants.c.id == tenant))).one_or_none()
+    return None if row is None else _tenant(row)
+
+
+async def find_tenant_named(connection: AsyncConnection, name: str) -> Tenant | None:
+    """The tenant of this name, as the operator."""
+    row = (await connection.execute(select(tenants).where(tenants.c.name == check_name(name)))).one_or_none()
+    return None if row is None else _tenant(row)
+
+
+async def list_tenants(connection: AsyncConnection, page: Page) -> Slice[Tenant]:
+    """All tenants that are not deleted, newest first, as the operator."""
+    query = select(tenants).where(tenants.c.state != TenantState.DELETED)
+    rows = (await connection.execute(turn_to(query, page, tenants.c.created_at, tenants.c.id))).all()
+    return cut(rows, page, _tenant, _place)
+
+
+async def change_tenant(
+    connection: AsyncConnection,
+    tenant: UUID,
+    *,
+    name: str | None = None,
+    state: TenantState | None = None,
+    limits: Limits | None = None,
+    retention_days: int | None = None,
+) -> Tenant:
+    """Change what is given, as the operator; raises InvalidValue, NameTaken or IllegalTransition."""
+    found = (await connection.execute(select(tenants).where(tenants.c.id == tenant).with_for_update())).one_or_none()
+    current = None if found is None else TenantState(found.state)
+    if state is not None and state is not current:
+        check_transition("tenant", TENANT_TRANSITIONS, current, state)
+    elif current in (None, TenantState.DELETED):
+        raise IllegalTransition("tenant", current or "nothing", "changed")
+    given: dict[str, Any] = {"state": state}
+    given["name"] = None if name is None else await _free_name(connection, tenant, name)
+    given["limits"] = None if limits is None else limits.model_dump(exclude_defaults=True)
+    given["retention_days"] = None if retention_days is None else check_retention(retention_days)
+    given["deleted_at"] = func.now() if state is TenantState.DELETED else None
+    return await _update(connection, tenant, {field: value for field, value in given.items() if value is not None})
+
+
+async def set_retention(connection: AsyncConnection, tenant: UUID, days: int) -> Tenant:
+    """How many days an unused voice is kept, as the tenant itself; raises InvalidValue."""
+    return await _update(connection, tenant, {"retention_days": check_retention(days)})
+
+
+def check_retention(days: int) -> int:
+    """Raises InvalidValue outside 1 to MAX_RETENTION_DAYS."""
+    if not 1 <= days <= MAX_RETENTION_DAYS:
+        raise InvalidValue("retention_days", f"must be 1 to {MAX_RETENTION_DAYS} days")
+    return days
+
+
+async def _free_name(connection: AsyncConnection, tenant: UUID, name: str) -> str:
+    query = select(exists().where(tenants.c.name == check_name(name), tenants.c.id != tenant))
+    if (await connection.execute(query)).scalar():
+        raise NameTaken("tenant")
+    return name
+
+
+async def _update(connection: AsyncConnection, tenant: UUID, values: dict[str, Any]) -> Tenant:
+    if not values:
+        return _tenant((await connection.execute(select(tenants).where(tenants.c.id == tenant))).one())
+    statement = update(tenants).where(tenants.c.id == tenant).values(**values).returning(tenants)
+    row = (await connection.execute(statement)).one_or_none()
+    if row is None:
+        raise IllegalTransition("tenant", "nothing", "changed")
+    return _tenant(row)
+
+
+def _tenant(row: Row[Any]) -> Tenant:
+    limits = Limits.model_validate(row.limits)
+    return Tenant(row.id, row.name, TenantState(row.state), limits, row.retention_days, row.created_at)
+
+
+def _place(tenant: Tenant) -> Position:
+    return tenant.created_at, tenant.id

@@ -1,169 +1,204 @@
-"""Voices and their versions: what was recorded and what it became, sealed with the voice's own key."""
+"""Voices: made, found, listed, renamed, disabled, deleted. All within the caller's transaction."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Row, delete, exists, func, insert, select, update
+from sqlalchemy import and_, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from storage.database import Database
-from storage.encryption.data_keys import destroy_data_key, load_data_key, make_data_key
-from storage.encryption.envelope import Kind, Label, seal, unseal
-from storage.encryption.keyring import RootKey
+from storage.encryption.keyring import Keyring, destroy_data_key
 from storage.errors import IllegalTransition
-from storage.tables import VOICE_TRANSITIONS, VoiceState, consents, voice_versions, voices
-
-LIST_LIMIT = 1000
+from storage.names import check_name, parse_id
+from storage.paging import Page, Position, Slice, cut, turn_to
+from storage.states import VoiceState
+from storage.tables import consents, voice_aliases, voice_versions, voices
+from storage.voices.records import Version as Version
+from storage.voices.records import Voice as Voice
+from storage.voices.records import (
+    change_voice,
+    check_alive,
+    check_revision,
+    in_force,
+    load_voice,
+    lock_consent,
+    lock_voice,
+    move_voice,
+    read_voice,
+    select_voices,
+)
+from storage.voices.versions import keep_upload
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
-    """An enrolled speaker, without anything that was recorded."""
+class Speaker:
+    """What a context needs to know of the voice that it speaks with."""
 
-    id: UUID
-    name: str
-    state: VoiceState
+    voice: UUID
     version: int
-    error_code: str | None
-    error_message: str | None
-    created_at: datetime
+    state: VoiceState
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """How many rows of each kind a deletion has taken."""
+
+    data_keys: int
+    versions: int
+    aliases: int
 
 
 async def create_voice(
-    database: Database, root: RootKey, tenant: UUID, *, name: str, consent: UUID, upload: bytes
-) -> Voice | None:
-    """Keep an uploaded recording as a pending voice; None when the tenant has no such consent."""
-    voice_id = uuid4()
-    async with database.transaction(tenant=tenant) as connection:
-        if not (await connection.execute(select(exists().where(consents.c.id == consent)))).scalar():
-            return None
-        data_key = await make_data_key(connection, root, tenant, voice_id)
-        row = {"id": voice_id, "tenant_id": tenant, "consent_id": consent, "name": name}
-        row |= {"state": VoiceState.PENDING, "version": 1}
-        created = (await connection.execute(insert(voices).values(**row).returning(voices))).one()
-        sealed = seal(data_key, upload, Label(tenant, voice_id, Kind.UPLOAD, 1))
-        await connection.execute(
-            insert(voice_versions).values(voice_id=voice_id, version=1, tenant_id=tenant, upload=sealed)
-        )
-    return _voice(created)
-
-
-async def find_voice(database: Database, tenant: UUID, voice_id: UUID) -> Voice | None:
-    """The tenant's voice; None when it has none with this id, or it was deleted."""
-    query = select(voices).where(voices.c.id == voice_id, voices.c.state != VoiceState.DELETED)
-    async with database.transaction(tenant=tenant) as connection:
-        row = (await connection.execute(query)).one_or_none()
-    return None if row is None else _voice(row)
-
-
-async def list_voices(database: Database, tenant: UUID) -> list[Voice]:
-    """The tenant's voices, newest first, at most LIST_LIMIT."""
-    query = (
-        select(voices)
-        .where(voices.c.state != VoiceState.DELETED)
-        .order_by(voices.c.created_at.desc(), voices.c.id)
-        .limit(LIST_LIMIT)
-    )
-    async with database.transaction(tenant=tenant) as connection:
-        return [_voice(row) for row in (await connection.execute(query)).all()]
-
-
-async def load_upload(database: Database, root: RootKey, tenant: UUID, voice_id: UUID, version: int) -> bytes | None:
-    """The recording as it was uploaded, while the version waits for its enrolment; raises DecryptionError."""
-    return await _load(database, root, Label(tenant, voice_id, Kind.UPLOAD, version))
-
-
-async def load_embedding(database: Database, root: RootKey, tenant: UUID, voice_id: UUID, version: int) -> bytes | None:
-    """The embedding's 1024 bytes (256 little-endian float32), or None; raises DecryptionError."""
-    return await _load(database, root, Label(tenant, voice_id, Kind.EMBEDDING, version))
-
-
-async def complete_enrolment(
-    database: Database,
-    root: RootKey,
+    connection: AsyncConnection,
+    keyring: Keyring,
     tenant: UUID,
-    voice_id: UUID,
-    version: int,
     *,
-    recording: bytes,
-    embedding: bytes,
-    duration_s: float,
-) -> None:
-    """Replace the upload by the trimmed recording and its embedding, and make the voice ready.
+    name: str,
+    consent: UUID,
+    upload: bytes,
+    voice_id: UUID | None = None,
+) -> Voice | None:
+    """Keep an uploaded recording as a pending voice; None when the tenant has no such consent in force.
 
-    Raises IllegalTransition when the voice is not pending (any more), for instance because it was deleted meanwhile.
+    Raises InvalidValue for the name.
     """
-    async with database.transaction(tenant=tenant) as connection:
-        await _move(connection, voice_id, VoiceState.READY)
-        data_key = await load_data_key(connection, root, tenant, voice_id)
-        if data_key is None:
-            raise IllegalTransition("voice", VoiceState.DELETED, VoiceState.READY)
-        sealed = {
-            kind.value: seal(data_key, content, Label(tenant, voice_id, kind, version))
-            for kind, content in ((Kind.RECORDING, recording), (Kind.EMBEDDING, embedding))
-        }
-        await connection.execute(
-            update(voice_versions)
-            .where(voice_versions.c.voice_id == voice_id, voice_versions.c.version == version)
-            .values(upload=None, duration_s=duration_s, **sealed)
+    check_name(name)
+    if not await lock_consent(connection, tenant, consent):
+        return None
+    made = voice_id or uuid4()
+    await keyring.make_data_key(connection, tenant, made)
+    row = {"id": made, "tenant_id": tenant, "consent_id": consent, "name": name}
+    row |= {"state": VoiceState.PENDING, "version": 0, "latest_version": 1}
+    await connection.execute(insert(voices).values(**row))
+    await keep_upload(connection, keyring, tenant, made, 1, consent=consent, upload=upload)
+    return await load_voice(connection, tenant, made)
+
+
+async def find_voice(connection: AsyncConnection, tenant: UUID, voice_id: UUID) -> Voice | None:
+    """The tenant's voice; None when it has none with this id, or it was deleted. One that is being deleted is found."""
+    return await load_voice(connection, tenant, voice_id)
+
+
+async def find_speaker(connection: AsyncConnection, tenant: UUID, name: str) -> Speaker | None:
+    """The voice with this id or alias, if it is ready and its consent in force."""
+    consented = and_(consents.c.tenant_id == voices.c.tenant_id, consents.c.id == voices.c.consent_id)
+    query = (
+        select(voices.c.id, voices.c.version, voices.c.state)
+        .join(consents, consented)
+        .where(voices.c.tenant_id == tenant, voices.c.state == VoiceState.READY, in_force())
+    )
+    voice_id = parse_id(name)
+    if voice_id is not None:
+        query = query.where(voices.c.id == voice_id)
+    elif "\0" in name:
+        return None
+    else:
+        named = and_(voice_aliases.c.tenant_id == voices.c.tenant_id, voice_aliases.c.voice_id == voices.c.id)
+        query = query.join(voice_aliases, named).where(
+            voice_aliases.c.tenant_id == tenant, voice_aliases.c.alias == name
         )
+    row = (await connection.execute(query)).one_or_none()
+    return None if row is None else Speaker(row.id, row.version, VoiceState(row.state))
 
 
-async def fail_enrolment(database: Database, tenant: UUID, voice_id: UUID, *, code: str, message: str) -> None:
-    """Note why a recording cannot become a voice, and destroy the recording.
+async def list_voices(
+    connection: AsyncConnection, tenant: UUID, page: Page, *, state: VoiceState | None = None, name: str = ""
+) -> Slice[Voice]:
+    """The tenant's voices, newest first; those in one state only, or of exactly one name, if asked for."""
+    query = select_voices(tenant)
+    if state is not None:
+        query = query.where(voices.c.state == state)
+    if name:
+        query = query.where(voices.c.name == check_name(name))
+    rows = (await connection.execute(turn_to(query, page, voices.c.created_at, voices.c.id))).all()
+    return cut(rows, page, read_voice, _place)
 
-    Raises IllegalTransition when the voice is not pending.
-    """
-    async with database.transaction(tenant=tenant) as connection:
-        await _move(connection, voice_id, VoiceState.FAILED, error_code=code, error_message=message)
-        await _shred(connection, voice_id)
+
+async def rename_voice(
+    connection: AsyncConnection, tenant: UUID, voice_id: UUID, name: str, *, revision: int | None
+) -> Voice:
+    """Raises InvalidValue, IllegalTransition (going or gone), or StaleRevision when `revision` is not the present."""
+    check_name(name)
+    row = check_alive(await lock_voice(connection, tenant, voice_id), "renamed")
+    check_revision(row, revision)
+    await change_voice(connection, voice_id, name=name)
+    return await _reload(connection, tenant, voice_id)
 
 
-async def delete_voice(database: Database, tenant: UUID, voice_id: UUID) -> bool:
-    """Destroy a voice: first its key, then what the key sealed. False when the tenant has no such voice."""
-    async with database.transaction(tenant=tenant) as connection:
-        try:
-            await _move(connection, voice_id, VoiceState.DELETED, name="", deleted_at=func.now())
-        except IllegalTransition:
-            return False
-        await _shred(connection, voice_id)
+async def disable_voice(connection: AsyncConnection, tenant: UUID, voice_id: UUID) -> Voice:
+    """A ready voice speaks no more, until it is enabled; raises IllegalTransition."""
+    await move_voice(connection, tenant, voice_id, VoiceState.DISABLED)
+    return await _reload(connection, tenant, voice_id)
+
+
+async def enable_voice(connection: AsyncConnection, tenant: UUID, voice_id: UUID) -> Voice:
+    """A disabled voice speaks again; raises IllegalTransition."""
+    row = await lock_voice(connection, tenant, voice_id)
+    if row is None or row.state != VoiceState.DISABLED:
+        raise IllegalTransition("voice", "nothing" if row is None else row.state, VoiceState.READY)
+    await change_voice(connection, voice_id, state=VoiceState.READY)
+    return await _reload(connection, tenant, voice_id)
+
+
+async def begin_deletion(connection: AsyncConnection, tenant: UUID, voice_id: UUID) -> bool:
+    """From this transaction's end on the voice speaks no more; False when it was going already, or is not there."""
+    try:
+        await move_voice(connection, tenant, voice_id, VoiceState.DELETING)
+    except IllegalTransition:
+        return False
     return True
 
 
-async def _load(database: Database, root: RootKey, label: Label) -> bytes | None:
-    column = voice_versions.c[label.kind.value]
-    query = select(column).where(voice_versions.c.voice_id == label.owner, voice_versions.c.version == label.version)
-    async with database.transaction(tenant=label.tenant) as connection:
-        data_key = await load_data_key(connection, root, label.tenant, label.owner)
-        sealed: bytes | None = (await connection.execute(query)).scalar()
-    return None if data_key is None or sealed is None else unseal(data_key, sealed, label)
+async def finish_deletion(connection: AsyncConnection, tenant: UUID, voice_id: UUID) -> Erased:
+    """Destroy the voice's key, then what it sealed, its aliases and its name; zeros when that was done before.
+
+    Raises IllegalTransition unless the deletion was begun.
+    """
+    row = await lock_voice(connection, tenant, voice_id)
+    if row is not None and row.state == VoiceState.DELETED:
+        return Erased(0, 0, 0)
+    keys = await destroy_data_key(connection, voice_id)
+    versions = await connection.execute(delete(voice_versions).where(voice_versions.c.voice_id == voice_id))
+    aliases = await connection.execute(delete(voice_aliases).where(voice_aliases.c.voice_id == voice_id))
+    await move_voice(connection, tenant, voice_id, VoiceState.DELETED, name="", deleted_at=func.now())
+    return Erased(int(keys), versions.rowcount, aliases.rowcount)
 
 
-async def _move(connection: AsyncConnection, voice_id: UUID, wanted: VoiceState, **values: object) -> None:
-    """Take the voice to `wanted`, under a row lock, if the table of transitions has that step."""
-    query = select(voices.c.state).where(voices.c.id == voice_id).with_for_update()
-    found: str | None = (await connection.execute(query)).scalar()
-    if found is None or wanted not in VOICE_TRANSITIONS[VoiceState(found)]:
-        raise IllegalTransition("voice", found or "nothing", wanted)
-    await connection.execute(update(voices).where(voices.c.id == voice_id).values(state=wanted, **values))
+async def touch_voices(connection: AsyncConnection, tenant: UUID, used: Mapping[UUID, datetime]) -> None:
+    """Note when voices were last used; never to an earlier time than is known."""
+    for voice_id, at in sorted(used.items()):
+        await connection.execute(
+            update(voices)
+            .where(voices.c.tenant_id == tenant, voices.c.id == voice_id)
+            .values(last_used_at=func.greatest(voices.c.last_used_at, at))
+        )
 
 
-async def _shred(connection: AsyncConnection, voice_id: UUID) -> None:
-    await destroy_data_key(connection, voice_id)
-    await connection.execute(delete(voice_versions).where(voice_versions.c.voice_id == voice_id))
-
-
-def _voice(row: Row[Any]) -> Voice:
-    return Voice(
-        id=row.id,
-        name=row.name,
-        state=VoiceState(row.state),
-        version=row.version,
-        error_code=row.error_code,
-        error_message=row.error_message,
-        created_at=row.created_at,
+async def list_unused(connection: AsyncConnection, tenant: UUID, before: datetime, limit: int) -> list[UUID]:
+    """Voices that were last used before that time, and are not being deleted; the longest unused first."""
+    query = (
+        select(voices.c.id)
+        .where(
+            voices.c.tenant_id == tenant,
+            voices.c.last_used_at < before,
+            voices.c.state != VoiceState.DELETED,
+            voices.c.state != VoiceState.DELETING,
+        )
+        .order_by(voices.c.last_used_at, voices.c.id)
+        .limit(limit)
     )
+    return list((await connection.execute(query)).scalars())
+
+
+async def _reload(connection: AsyncConnection, tenant: UUID, voice_id: UUID) -> Voice:
+    voice = await load_voice(connection, tenant, voice_id)
+    if voice is None:
+        raise IllegalTransition("voice", "nothing", "read")
+    return voice
+
+
+def _place(voice: Voice) -> Position:
+    return voice.created_at, voice.id

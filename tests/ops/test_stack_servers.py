@@ -24,7 +24,7 @@ from timbrelay.stack.binaries import find_postgres, find_valkey, wheel_postgres,
 from timbrelay.stack.folder import DataFolder
 from timbrelay.stack.orphans import find_orphans
 from timbrelay.stack.process import Identity
-from timbrelay.stack.schema import ensure_schema, find_migrations
+from timbrelay.stack.schema import ensure_schema
 from timbrelay.stack.servers import Servers, run_servers
 from timbrelay.stack.shim import NOBODY
 from timbrelay.stack.supervisor import Supervisor
@@ -113,13 +113,13 @@ def test_data_is_there_after_a_restart(home: Path) -> None:
 
 def test_migrations_run_once(home: Path) -> None:
     """A database that carries the mark of these migrations is not migrated again; one without it is."""
-    migrations = find_migrations(Environment.read({}).root)
+    environment = Environment.read({"TIMBRELAY_HOME": str(home)})
     with running(home) as servers:
-        assert ensure_schema(servers, migrations, "timbrelay_service")
-        assert not ensure_schema(servers, migrations, "timbrelay_service")
+        assert ensure_schema(servers, environment)
+        assert not ensure_schema(servers, environment)
         with psycopg.connect(servers.database_owner_url, autocommit=True) as connection:
             connection.execute("COMMENT ON DATABASE timbrelay IS 'another'")
-        assert ensure_schema(servers, migrations, "timbrelay_service")
+        assert ensure_schema(servers, environment)
 
 
 def test_the_wheels_serve_where_the_path_has_nothing(home: Path) -> None:

@@ -11,10 +11,10 @@ from celery import Celery
 
 from storage.cold_jobs import ENROL
 from storage.database import Database
-from storage.encryption.keyring import RootKey
+from storage.encryption.keyring import Keyring
 from storage.errors import DecryptionError, IllegalTransition, RootKeyError, ServerUnavailable
 from storage.settings import Settings
-from storage.voices.voices import complete_enrolment, fail_enrolment, load_upload
+from storage.voices.versions import Enrolled, complete_enrolment, fail_enrolment, load_upload
 from worker.enrolment.recording import read_recording, to_flac
 from worker.errors import BundleError, RecordingError
 from worker.sv2tts.bundle import Bundle
@@ -40,8 +40,8 @@ class Enrolment:
         return SpeakerEncoder(Bundle.load(self._settings.bundle))
 
     @cached_property
-    def _root(self) -> RootKey:
-        return RootKey.from_settings(self._settings)
+    def _keyring(self) -> Keyring:
+        return Keyring.from_settings(self._settings)
 
     async def enrol(self, tenant: UUID, voice: UUID, version: int) -> str:
         """Enrol one version; returns how it ended. Doing it twice does no harm.
@@ -54,38 +54,35 @@ class Enrolment:
         except IllegalTransition:
             return "gone"
         except RecordingError as error:
-            return await _fail(database, tenant, voice, error)
+            return await _fail(database, tenant, voice, version, error)
         except NOT_ITS_FAULT:
             raise
         except Exception as error:
             log.error("enrolment failed", voice=str(voice), exc_info=error)
-            return await _fail(database, tenant, voice, _INTERNAL)
+            return await _fail(database, tenant, voice, version, _INTERNAL)
         finally:
             await database.close()
         return "ready"
 
     async def _complete(self, database: Database, tenant: UUID, voice: UUID, version: int) -> None:
-        upload = await load_upload(database, self._root, tenant, voice, version)
+        async with database.transaction(tenant=tenant) as connection:
+            upload = await load_upload(connection, self._keyring, tenant, voice, version)
         if upload is None:
             raise IllegalTransition("voice", "gone", "ready")
         recording = read_recording(upload, max_bytes=self._settings.max_recording_bytes)
         embedding = self._encoder.embed(recording.samples)
-        await complete_enrolment(
-            database,
-            self._root,
-            tenant,
-            voice,
-            version,
-            recording=to_flac(recording.samples),
-            embedding=embedding.astype("<f4").tobytes(),
-            duration_s=recording.duration_s,
+        content = Enrolled(
+            to_flac(recording.samples), embedding.astype("<f4").tobytes(), recording.duration_s, None, None
         )
+        async with database.transaction(tenant=tenant) as connection:
+            await complete_enrolment(connection, self._keyring, tenant, voice, version, content)
 
 
-async def _fail(database: Database, tenant: UUID, voice: UUID, error: RecordingError) -> str:
+async def _fail(database: Database, tenant: UUID, voice: UUID, version: int, error: RecordingError) -> str:
     """Note the reason, unless the voice was deleted while its recording was examined."""
     try:
-        await fail_enrolment(database, tenant, voice, code=error.code, message=error.message)
+        async with database.transaction(tenant=tenant) as connection:
+            await fail_enrolment(connection, tenant, voice, version, code=error.code, message=error.message)
     except IllegalTransition:
         return "gone"
     return error.code

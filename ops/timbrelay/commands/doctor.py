@@ -18,6 +18,7 @@ from timbrelay.stack.folder import MIN_FREE_BYTES, DataFolder
 from timbrelay.stack.local import is_ready, open_servers
 from timbrelay.stack.ports import DEFAULT_PORT, is_free
 from timbrelay.stack.servers import Servers
+from timbrelay.stack.settings import read_settings
 
 OLDEST_PYTHON = (3, 11)
 
@@ -165,8 +166,7 @@ async def _check_role(servers: Servers, environment: Environment) -> str:
 
 
 def _check_root_key(environment: Environment) -> str:
-    from storage.encryption.keyring import RootKey
-    from storage.settings import Settings
+    from storage.encryption.providers.choice import open_provider
 
     given = environment.variables
     file = Path(given.get("TIMBRELAY_ROOT_KEY_FILE") or DataFolder(environment.home).root_key_file)
@@ -175,9 +175,7 @@ def _check_root_key(environment: Environment) -> str:
             return "none yet; the first start makes one"
         if file.stat().st_mode & 0o077:
             raise OpsError(f"{file} can be read by others; run `chmod 600 {file}`")
-    # The key is read as the services read it; the servers, which need not run for that, are checked elsewhere.
-    settings = Settings.model_validate({"DATABASE_URL": "postgresql://", "REDIS_URL": "unix://", "root_key_file": file})
-    return f"its id is {RootKey.from_settings(settings).id}"
+    return f"its id is {open_provider(read_settings(environment)).root_key_id}"
 
 
 def _check_ports(environment: Environment) -> str:

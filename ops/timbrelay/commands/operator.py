@@ -29,5 +29,5 @@ def run_revoke(environment: Environment, interruption: Interruption, key_id: str
 def run_migrate(environment: Environment) -> None:
     """Brings the database to this release's revision."""
     with open_servers(environment) as servers:
-        migrate(servers.database_owner_url, environment.service_role)
+        migrate(servers, environment)
     say("The database is at this release's revision.")

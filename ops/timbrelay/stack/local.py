@@ -14,7 +14,7 @@ from timbrelay.errors import OpsError, UsageFault
 from timbrelay.stack.folder import DataFolder, StackNote
 from timbrelay.stack.log import rotate, tail
 from timbrelay.stack.ports import choose_port
-from timbrelay.stack.schema import ensure_schema, find_migrations
+from timbrelay.stack.schema import ensure_schema
 from timbrelay.stack.servers import Servers, run_servers
 from timbrelay.stack.services import Ports, Services
 from timbrelay.stack.supervisor import Supervisor, Tier
@@ -116,7 +116,7 @@ def open_servers(environment: Environment) -> Iterator[Servers]:
         with _explained(folder):
             servers = life.enter_context(run_servers(environment, folder, Supervisor(folder.log)))
             if servers.postgres:
-                ensure_schema(servers, find_migrations(environment.root), environment.service_role)
+                ensure_schema(servers, environment)
         yield servers
 
 
@@ -129,7 +129,7 @@ def _start(
     report: Report,
 ) -> Stack:
     ports = Ports.choose(options.port, options.workers)
-    ensure_schema(servers, find_migrations(environment.root), environment.service_role)
+    ensure_schema(servers, environment)
     services = Services.plan(environment, servers, folder.ensure_root_key(), ports)
     report("Starting the relay and warming the model")
     for index in range(options.workers):

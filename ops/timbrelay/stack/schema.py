@@ -5,34 +5,43 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from timbrelay.environment import Environment
 from timbrelay.errors import ServerError
 from timbrelay.stack.servers import Servers
+from timbrelay.stack.settings import read_settings
 
 
-def ensure_schema(servers: Servers, migrations: Path, service_role: str) -> bool:
+def ensure_schema(servers: Servers, environment: Environment) -> bool:
     """Migrates unless our own database carries the mark of these migrations; says whether it did.
 
     Loading the migration tool takes longer than starting both servers. A server that was given by URL is always
     migrated: its marks are not ours to make. Raises ServerError.
     """
-    mark = f"timbrelay migrations {_digest(migrations)}"
+    mark = f"timbrelay migrations {_digest(find_migrations(environment.root))}"
     if servers.postgres and _read_mark(servers.database_owner_url) == mark:
         return False
-    migrate(servers.database_owner_url, service_role)
+    migrate(servers, environment)
     if servers.postgres:
         _write_mark(servers.database_owner_url, mark)
     return True
 
 
-def migrate(owner_url: str, service_role: str) -> None:
-    """Runs the migrations. Raises ServerError with the reason."""
+def migrate(servers: Servers, environment: Environment, revision: str = "head") -> None:
+    """Runs the migrations up, or down to an older revision. Raises ServerError with the reason."""
     from alembic.util import CommandError
     from sqlalchemy.exc import SQLAlchemyError
 
+    from storage.encryption.providers.choice import open_provider
+    from storage.errors import StorageError
+    from storage.schema import Owner
     from storage.schema import migrate as run_migrations
 
+    settings = read_settings(environment, servers)
+    owner = Owner(settings.owner_url, settings.service_role, settings.operator_role, lambda: open_provider(settings))
     try:
-        run_migrations(owner_url, service_role)
+        run_migrations(owner, revision)
+    except StorageError as error:
+        raise ServerError(f"The database could not be migrated: {error}.") from error
     except (SQLAlchemyError, CommandError) as error:
         reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
         raise ServerError(f"The database could not be migrated: {reason}. Check DATABASE_OWNER_URL.") from error
