@@ -82,10 +82,14 @@ class Database:
             raise ServerUnavailable("Postgres", "no answer in time") from error
 
     async def check_role(self) -> None:
-        """Raises UnsafeRole when the service role would see through row-level security."""
-        query = text("SELECT rolname, rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = current_user")
+        """Raises UnsafeRole when the service role would see through row-level security, or be the operator unasked."""
+        query = text(
+            "SELECT r.rolname, r.rolsuper OR r.rolbypassrls OR EXISTS (SELECT FROM pg_roles o"
+            " WHERE o.rolname = :operator AND o.oid <> r.oid AND pg_has_role(r.oid, o.oid, 'USAGE'))"
+            " FROM pg_roles r WHERE r.rolname = current_user"
+        )
         async with self.transaction() as connection:
-            role, unsafe = (await connection.execute(query)).one()
+            role, unsafe = (await connection.execute(query, {"operator": self._operator_role})).one()
         if unsafe:
             raise UnsafeRole(role)
 
@@ -101,15 +105,15 @@ class Database:
         )
 
 
-async def bounded(work: Coroutine[Any, Any, Outcome]) -> Outcome:
-    """The outcome of some work with Postgres, or ServerUnavailable after ANSWER_TIMEOUT_S.
+async def bounded(work: Coroutine[Any, Any, Outcome], within_s: float = ANSWER_TIMEOUT_S) -> Outcome:
+    """The outcome of some work with Postgres, or ServerUnavailable after `within_s`.
 
     The server bounds its statements itself, but not when it is stopped or cut off. Work that hangs is cancelled and
     left behind, since ending it may hang for as long; the pool bounds how much of it there can be.
     """
     task = asyncio.ensure_future(work)
     try:
-        done, _ = await asyncio.wait({task}, timeout=ANSWER_TIMEOUT_S)
+        done, _ = await asyncio.wait({task}, timeout=within_s)
     except asyncio.CancelledError:
         task.cancel()
         raise

@@ -13,7 +13,9 @@ StorageError
 ├── IllegalTransition     a state machine was asked for a step it does not have
 ├── StaleRevision         a change was based on what is not there any more
 ├── InvalidValue          a name, an alias or a number breaks its rule
-└── NameTaken             another has the name already
+├── NameTaken             another has the name already
+├── IdempotencyConflict   an idempotency key came again with another request
+└── IdempotencyBusy       the request with this idempotency key is still being answered
 """
 
 from __future__ import annotations
@@ -86,8 +88,8 @@ class UnsafeRole(StorageError):
 
     def __init__(self, role: str) -> None:
         super().__init__(
-            f"the Postgres role {role!r} is a superuser or has BYPASSRLS, so tenants would not be kept apart; "
-            "set TIMBRELAY_SERVICE_ROLE to a role without either"
+            f"the Postgres role {role!r} is a superuser, has BYPASSRLS or inherits the operator's role, so tenants "
+            "would not be kept apart; set TIMBRELAY_SERVICE_ROLE to a role with none of these, and `timbrelay migrate`"
         )
         self.role = role
 
@@ -134,3 +136,19 @@ class NameTaken(StorageError):
     def __init__(self, kind: str) -> None:
         super().__init__(f"there is a {kind} of that name already; choose another name")
         self.kind = kind
+
+
+class IdempotencyConflict(StorageError):
+    """Raised when an idempotency key that is known comes with another request."""
+
+    def __init__(self) -> None:
+        super().__init__("this idempotency key was used for another request; use a new key for a new request")
+
+
+class IdempotencyBusy(StorageError):
+    """Raised while the first request with an idempotency key is still being answered."""
+
+    retryable = True
+
+    def __init__(self) -> None:
+        super().__init__("the first request with this idempotency key is still under way; ask again in a moment")

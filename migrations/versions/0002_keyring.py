@@ -162,11 +162,7 @@ def _grant(service: str, operator: str) -> None:
         f"DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{operator}') THEN"
         f" CREATE ROLE {operator} NOLOGIN NOSUPERUSER NOBYPASSRLS; END IF; END $$"
     )
-    # Whoever may be the service may step over to the operator's role: it sees tenants and keys, and nobody's voice.
-    op.execute(
-        f"DO $$ BEGIN IF NOT pg_has_role('{service}', '{operator}', 'MEMBER') THEN"
-        f" EXECUTE 'GRANT {operator} TO {service}'; END IF; END $$"
-    )
+    _let_step_over(service, operator)
     op.execute(f"GRANT USAGE ON SCHEMA keyring TO {service}")
     op.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON keyring.tenant_keys, keyring.data_keys TO {service}")
     op.execute(f"GRANT SELECT, INSERT, UPDATE ON keyring.signing_keys TO {service}")
@@ -177,6 +173,21 @@ def _grant(service: str, operator: str) -> None:
     op.execute(f"GRANT SELECT ON alembic_version TO {operator}")
     for table in ("tenants", "api_keys"):
         op.execute(f"CREATE POLICY operator_rows ON {table} TO {operator} USING (true)")
+
+
+def _let_step_over(service: str, operator: str) -> None:
+    """Whoever may be the service may become the operator, who sees tenants and keys, and nobody's voice.
+
+    May become, and is not: a membership that inherits would open the operator's policies in every transaction.
+    """
+    op.execute(
+        f"DO $$ BEGIN IF pg_has_role('{service}', '{operator}', 'MEMBER')"
+        f" AND NOT pg_has_role('{service}', '{operator}', 'USAGE') THEN RETURN; END IF;"
+        " IF current_setting('server_version_num')::int >= 160000"
+        f" THEN EXECUTE 'GRANT {operator} TO {service} WITH INHERIT FALSE, SET TRUE';"
+        f" ELSE EXECUTE 'ALTER ROLE {service} NOINHERIT'; EXECUTE 'GRANT {operator} TO {service}';"
+        " END IF; END $$"
+    )
 
 
 def _restore_tenants_and_keys() -> None:

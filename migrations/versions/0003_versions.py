@@ -125,6 +125,12 @@ def _index_voices() -> None:
         postgresql_where=sa.text("state <> 'deleted'"),
     )
     op.create_index(
+        "voices_by_name",
+        "voices",
+        ["tenant_id", "name", sa.text("created_at DESC"), sa.text("id DESC")],
+        postgresql_where=sa.text("state <> 'deleted'"),
+    )
+    op.create_index(
         "voices_by_last_use", "voices", ["tenant_id", "last_used_at"], postgresql_where=sa.text("state <> 'deleted'")
     )
     op.create_index("voices_of_a_consent", "voices", ["tenant_id", "consent_id"])
@@ -166,7 +172,7 @@ def _restore_voices() -> None:
         "DELETE FROM voice_versions v USING voices o WHERE o.id = v.voice_id"
         " AND (v.version <> o.version OR o.state IN ('failed', 'deleted'))"
     )
-    for index in ("voices_listed", "voices_by_last_use", "voices_of_a_consent"):
+    for index in ("voices_listed", "voices_by_name", "voices_by_last_use", "voices_of_a_consent"):
         op.drop_index(index, "voices")
     for index in ("versions_of_a_consent", "enrolments_under_way"):
         op.drop_index(index, "voice_versions")

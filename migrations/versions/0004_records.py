@@ -69,6 +69,7 @@ def _make_records() -> None:
         sa.Column("expires_at", sa.DateTime(timezone=True), nullable=False),
     )
     op.create_index("idempotency_keys_by_expiry", "idempotency_keys", ["tenant_id", "expires_at"])
+    op.create_index("idempotency_keys_by_object", "idempotency_keys", ["tenant_id", "object_id"])
     op.create_table(
         "deletions",
         sa.Column("id", sa.Uuid, primary_key=True),

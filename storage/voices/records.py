@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -55,6 +55,7 @@ class Voice:
     aliases: tuple[str, ...]
 
 
+_PLAIN = [field.name for field in fields(Version) if field.name not in ("number", "state")]
 _ITS_ALIASES = (
     select(func.array_agg(aggregate_order_by(voice_aliases.c.alias, voice_aliases.c.alias)))
     .where(voice_aliases.c.tenant_id == voices.c.tenant_id, voice_aliases.c.voice_id == voices.c.id)
@@ -86,7 +87,7 @@ def read_voice(row: Row[Any]) -> Voice:
         name=row.name,
         state=VoiceState(row.state),
         version=row.version,
-        latest=None if row.newest_version is None else _newest(row),
+        latest=None if row.newest_version is None else read_version(row, "newest_"),
         revision=row.revision,
         created_at=row.created_at,
         updated_at=row.updated_at,
@@ -151,16 +152,11 @@ async def lock_consent(connection: AsyncConnection, tenant: UUID, consent_id: UU
     return (await connection.execute(query.with_for_update(read=True))).scalar() is not None
 
 
-def _newest(row: Row[Any]) -> Version:
+def read_version(row: Row[Any], prefix: str = "") -> Version:
+    """A row with the columns of a version, each under a prefix if another table's are beside them."""
+    columns = {name.removeprefix(prefix): value for name, value in row._mapping.items() if name.startswith(prefix)}
     return Version(
-        number=row.newest_version,
-        state=VersionState(row.newest_state),
-        stage=row.newest_stage,
-        quality=row.newest_quality,
-        quality_parts=row.newest_quality_parts,
-        duration_s=row.newest_duration_s,
-        error_code=row.newest_error_code,
-        error_message=row.newest_error_message,
-        created_at=row.newest_created_at,
-        finished_at=row.newest_finished_at,
+        number=columns["version"],
+        state=VersionState(columns["state"]),
+        **{name: columns[name] for name in _PLAIN},
     )

@@ -24,6 +24,7 @@ from storage.voices.records import (
     load_voice,
     lock_consent,
     lock_voice,
+    read_version,
 )
 
 ENDED = "ended"
@@ -135,9 +136,16 @@ async def load_recording(
     connection: AsyncConnection, keyring: Keyring, tenant: UUID, voice_id: UUID, version: int
 ) -> bytes | None:
     """The trimmed recording (FLAC) of a version that is enrolled and not retired; raises DecryptionError."""
-    query = select(voice_versions.c.recording).where(*_named(tenant, voice_id, version))
-    sealed: bytes | None = (await connection.execute(query)).scalar()
-    return await _open(connection, keyring, Label(tenant, voice_id, Kind.RECORDING, version), sealed)
+    return await load_held(connection, keyring, Label(tenant, voice_id, Kind.RECORDING, version))
+
+
+async def load_held(connection: AsyncConnection, keyring: Keyring, label: Label) -> bytes | None:
+    """An upload, a recording or an embedding as long as it is there, whatever the state of its voice: for an export.
+
+    Raises DecryptionError.
+    """
+    query = select(voice_versions.c[label.kind.value]).where(*_named(label.tenant, label.owner, label.version))
+    return await _open(connection, keyring, label, (await connection.execute(query)).scalar())
 
 
 async def complete_enrolment(
@@ -197,6 +205,13 @@ async def list_enrolments_under_way(
         .limit(limit)
     )
     return [(row.voice_id, row.version) for row in await connection.execute(query)]
+
+
+async def list_versions(connection: AsyncConnection, tenant: UUID, voice_id: UUID) -> list[Version]:
+    """Every version of a voice that is not deleted, the first one first."""
+    columns = [column for column in voice_versions.c if column.name not in ("upload", "recording", "embedding")]
+    query = select(*columns).where(voice_versions.c.tenant_id == tenant, voice_versions.c.voice_id == voice_id)
+    return [read_version(row) for row in await connection.execute(query.order_by(voice_versions.c.version))]
 
 
 async def _is_waiting(connection: AsyncConnection, voice_id: UUID) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID, uuid4
 
-from sqlalchemy import and_, delete, func, insert, select, update
+from sqlalchemy import and_, delete, func, insert, null, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from storage.encryption.keyring import Keyring, destroy_data_key
@@ -15,7 +15,7 @@ from storage.errors import IllegalTransition
 from storage.names import check_name, parse_id
 from storage.paging import Page, Position, Slice, cut, turn_to
 from storage.states import VoiceState
-from storage.tables import consents, voice_aliases, voice_versions, voices
+from storage.tables import consents, idempotency_keys, voice_aliases, voice_versions, voices
 from storage.voices.records import Version as Version
 from storage.voices.records import Voice as Voice
 from storage.voices.records import (
@@ -163,6 +163,7 @@ async def finish_deletion(connection: AsyncConnection, tenant: UUID, voice_id: U
     keys = await destroy_data_key(connection, voice_id)
     versions = await connection.execute(delete(voice_versions).where(voice_versions.c.voice_id == voice_id))
     aliases = await connection.execute(delete(voice_aliases).where(voice_aliases.c.voice_id == voice_id))
+    await _forget_answers(connection, tenant, voice_id)
     await move_voice(connection, tenant, voice_id, VoiceState.DELETED, name="", deleted_at=func.now())
     return Erased(int(keys), versions.rowcount, aliases.rowcount)
 
@@ -191,6 +192,12 @@ async def list_unused(connection: AsyncConnection, tenant: UUID, before: datetim
         .limit(limit)
     )
     return list((await connection.execute(query)).scalars())
+
+
+async def _forget_answers(connection: AsyncConnection, tenant: UUID, voice_id: UUID) -> None:
+    """What the request that made it was answered names the voice; that it was answered stays, or it is done anew."""
+    answered = (idempotency_keys.c.tenant_id == tenant, idempotency_keys.c.object_id == voice_id)
+    await connection.execute(update(idempotency_keys).where(*answered).values(response=null()))
 
 
 async def _reload(connection: AsyncConnection, tenant: UUID, voice_id: UUID) -> Voice:
