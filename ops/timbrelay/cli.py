@@ -27,6 +27,10 @@ keys_app = typer.Typer(help="API keys.", no_args_is_help=True)
 app.add_typer(keys_app, name="keys")
 voice_app = typer.Typer(help="Voice models: train, adapt, evaluate, promote.", no_args_is_help=True)
 app.add_typer(voice_app, name="voice")
+audit_app = typer.Typer(help="The audit log: who did what, and whether it is as it was written.", no_args_is_help=True)
+app.add_typer(audit_app, name="audit")
+receipts_app = typer.Typer(help="Deletion receipts: check one, or give others the keys to.", no_args_is_help=True)
+app.add_typer(receipts_app, name="receipts")
 # Their options, `--help` among them, are those of the programs that they become.
 _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": list[str]()}
 
@@ -165,6 +169,61 @@ def revoke_key(
     from timbrelay.commands.operator import run_revoke
 
     run_revoke(context.obj.environment, context.obj.interruption, key_id)
+
+
+@audit_app.command("verify")
+def verify_audit(
+    context: typer.Context,
+    tenant: Annotated[str, typer.Option(help="One tenant's log, by name or id; all of them when left out.")] = "",
+    json: Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON.")] = False,
+) -> None:
+    """Check every audit log, and name the first place that was tampered with."""
+    from timbrelay.commands.audit import run_verify
+
+    run_verify(context.obj.environment, context.obj.interruption, tenant, json)
+
+
+@audit_app.command("show")
+def show_audit(
+    context: typer.Context,
+    tenant: Annotated[str, typer.Option(help="By name or id; the platform's own log when left out.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many entries, the last ones.")] = 50,
+) -> None:
+    """Print the last entries of a log as JSON, one a line."""
+    from timbrelay.commands.audit import run_show
+
+    run_show(context.obj.environment, context.obj.interruption, tenant, limit)
+
+
+@receipts_app.command("verify")
+def verify_receipt(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="The receipt, as the service gave it.")],
+    keys: Annotated[
+        Path | None, typer.Option(help="A file from `receipts keys`; the database's keys when left out.")
+    ] = None,
+    object_id: Annotated[str, typer.Option("--id", help="Check that it is about this voice, consent or tenant.")] = "",
+) -> None:
+    """Check a deletion receipt and print what it proves."""
+    from timbrelay.commands.receipts import run_verify
+
+    run_verify(context.obj.environment, context.obj.interruption, file, keys, object_id)
+
+
+@receipts_app.command("keys")
+def list_receipt_keys(context: typer.Context) -> None:
+    """Print the public keys that receipts are checked with, as a JWK set."""
+    from timbrelay.commands.receipts import run_keys
+
+    run_keys(context.obj.environment, context.obj.interruption)
+
+
+@receipts_app.command("rotate")
+def rotate_receipt_key(context: typer.Context) -> None:
+    """Sign with a new key from now on; earlier receipts stay good."""
+    from timbrelay.commands.receipts import run_rotate
+
+    run_rotate(context.obj.environment, context.obj.interruption)
 
 
 @voice_app.command("train", context_settings=_PASSED_ON)

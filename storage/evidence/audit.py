@@ -96,11 +96,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """How far a chain has come: its last sequence and that entry's hash; (0, GENESIS) when there is none."""
+    """How far a chain has come: its last sequence and that entry's hash."""
 
     sequence: int
     hash: bytes
 
+
+BEGINNING = Head(0, GENESIS)
+"""Of a chain without an entry."""
 
 _COLUMNS = {known.name: {"tenant": "tenant_id"}.get(known.name, known.name) for known in fields(Entry)}
 
@@ -129,7 +132,7 @@ async def read_head(connection: AsyncConnection, tenant: UUID) -> Head:
     """Where the tenant's chain ends as this transaction sees it."""
     query = select(audit_log.c.sequence, audit_log.c.hash).where(audit_log.c.tenant_id == tenant)
     row = (await connection.execute(query.order_by(audit_log.c.sequence.desc()).limit(1))).one_or_none()
-    return Head(0, GENESIS) if row is None else Head(row.sequence, row.hash)
+    return BEGINNING if row is None else Head(row.sequence, row.hash)
 
 
 async def read_audit(

@@ -1,4 +1,4 @@
-"""storage.evidence.audit and chain over a real Postgres, against those who would rewrite what was done."""
+"""storage.evidence.audit over a real Postgres: what gets into the log, who may read it, and that nobody changes it."""
 
 from __future__ import annotations
 
