@@ -46,6 +46,36 @@ class Settings(BaseSettings):
     root_key_file: Path = Path()
     """A file (mode 0600) that holds the root key in base64, older ones on later lines; if `root_key` is empty."""
 
+    key_provider: str = Field(default="local", pattern=r"^(local|aws_kms|vault_transit)$")
+    """Who holds the root key: `root_key` or `root_key_file` (`local`), AWS KMS or Vault Transit (docs/keys.md)."""
+
+    kms_key: str = ""
+    """The key at AWS KMS, best as `alias/NAME`, which rotation can lead on to a new key."""
+
+    kms_region: str = ""
+    """The region of the KMS key; as AWS's own configuration says when empty."""
+
+    kms_endpoint: str = Field(default="", pattern=r"^(https?://.*)?$")
+    """Another address for KMS, such as a VPC endpoint's; the region's usual one when empty."""
+
+    vault_url: str = Field(default="", pattern=r"^(https?://.*)?$")
+    """Vault or OpenBao as `https://vault.internal:8200`."""
+
+    vault_key: str = Field(default="timbrelay", pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    """The name of the Transit key."""
+
+    vault_mount: str = Field(default="transit", pattern=r"^[A-Za-z0-9_-]{1,32}(/[A-Za-z0-9_-]{1,16})?$")
+    """Where the Transit engine is mounted."""
+
+    vault_namespace: str = ""
+    """The Vault namespace, if there are several."""
+
+    vault_token_file: Path = Path()
+    """A file with the Vault token, read again for every call, as Vault Agent keeps it; if `vault_token` is empty."""
+
+    vault_token: SecretStr = SecretStr("")
+    """The Vault token, for as long as it lives."""
+
     bundle: Path = Path("bundles/base")
     """The folder of the voice model in service."""
 
@@ -94,11 +124,24 @@ class Settings(BaseSettings):
     max_tenant_contexts: int = Field(default=32, ge=1)
     """How many contexts one tenant may hold on one relay process."""
 
+    trusted_proxies: str = ""
+    """Addresses and networks, between commas, of the proxies whose `X-Forwarded-For` says where a client is; none."""
+
+    max_wrong_keys_per_minute: int = Field(default=20, ge=1)
+    """How many keys that open nothing may come from one address (of IPv6, one /64) before it is turned away."""
+
     max_queue: int = Field(default=256, ge=1)
     """How many jobs may wait for a worker before new contexts are refused."""
 
     max_recording_bytes: int = Field(default=10 * 1024 * 1024, ge=1024)
     """The largest reference recording that is taken."""
+
+    celery_processes: int = Field(default=2, ge=1, le=64)
+    """How many tasks (enrolments, deletions, upkeep) one Celery works on side by side, each in a process of its own."""
+
+    task_limit_s: float = Field(default=30.0, ge=1, le=600)
+    """How long a task of Celery may take before it is killed; one whose Celery was killed comes back after 1.5 times
+    as long."""
 
     claim_after_ms: int = Field(default=1500, ge=100)
     """How long a worker may be silent about a job before another one takes it over."""

@@ -23,7 +23,7 @@ app = typer.Typer(
     # A developer wants the plain traceback; a user must never need one.
     pretty_exceptions_enable=False,
 )
-keys_app = typer.Typer(help="API keys.", no_args_is_help=True)
+keys_app = typer.Typer(help="API keys, and the keys that encrypt.", no_args_is_help=True)
 app.add_typer(keys_app, name="keys")
 voice_app = typer.Typer(help="Voice models: train, adapt, evaluate, promote.", no_args_is_help=True)
 app.add_typer(voice_app, name="voice")
@@ -224,6 +224,32 @@ def rotate_receipt_key(context: typer.Context) -> None:
     from timbrelay.commands.receipts import run_rotate
 
     run_rotate(context.obj.environment, context.obj.interruption)
+
+
+@keys_app.command("rotate")
+def rotate_keys(
+    context: typer.Context,
+    tenant: Annotated[str, typer.Option(help="The name or id of a tenant who gets a new key.")] = "",
+    root: Annotated[bool, typer.Option("--root", help="Make a new root key and wrap every key anew under it.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="The root key and every tenant's.")] = False,
+    destroy_old: Annotated[
+        bool, typer.Option("--destroy-old", help="Then destroy root keys that wrap nothing.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+) -> None:
+    """Rotate the keys that encrypt voices, while everything goes on serving."""
+    from timbrelay.commands.key_rotation import Plan, run_rotate
+
+    plan = Plan.parse(tenant=tenant, root=root, everything=everything, destroy_old=destroy_old, dry_run=dry_run)
+    run_rotate(context.obj.environment, context.obj.interruption, plan)
+
+
+@keys_app.command("status")
+def show_root_keys(context: typer.Context) -> None:
+    """List the root keys and how many tenant keys each wraps."""
+    from timbrelay.commands.key_rotation import run_status
+
+    run_status(context.obj.environment, context.obj.interruption)
 
 
 @voice_app.command("train", context_settings=_PASSED_ON)
