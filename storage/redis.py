@@ -24,10 +24,17 @@ BLOCK_MS = 1000
 JOBS = "timbrelay:jobs"
 CONSUMER_GROUP = "workers"
 DEAD_LETTER = "timbrelay:dead_letter"
-DELETIONS = "timbrelay:deletions"
-"""The channel on which deleted voices are named."""
+SILENCES = "timbrelay:silences"
+"""The channel on which voices that must not be heard any more are named."""
+REVOCATIONS = "timbrelay:revocations"
+"""The channel on which revoked API keys are named."""
 WORKERS = "timbrelay:workers"
 RELAYS = "timbrelay:relays"
+
+SPEECH_LOGS = "timbrelay:speech_logs"
+"""The tenants that have something in their speech logs."""
+SPEECH_EPOCH = "timbrelay:speech_epoch"
+"""Names this life of the data: another one where Redis was emptied."""
 
 
 def results_key(relay: str) -> str:
@@ -40,9 +47,14 @@ def cancelled_key(context: str) -> str:
     return f"timbrelay:cancelled:{context}"
 
 
-def deleted_key(voice: object) -> str:
+def silenced_key(voice: object) -> str:
     """The tombstone of a voice: workers stop speaking with it and forget its embedding."""
-    return f"timbrelay:deleted:{voice}"
+    return f"timbrelay:silenced:{voice}"
+
+
+def acknowledged_key(voice: object, token: str) -> str:
+    """The workers that have obeyed the tombstone with this token."""
+    return f"timbrelay:acknowledged:{voice}:{token}"
 
 
 def worker_key(worker: str) -> str:
@@ -53,6 +65,31 @@ def worker_key(worker: str) -> str:
 def relay_key(relay: str) -> str:
     """The sign of life of a relay, with its demand."""
     return f"timbrelay:relay:{relay}"
+
+
+def speech_log_key(tenant: object) -> str:
+    """What a tenant's finished contexts have used, until it is rolled up."""
+    return f"timbrelay:speech_log:{tenant}"
+
+
+def noted_key(context: str) -> str:
+    """Says that a context stands in the speech log already."""
+    return f"timbrelay:noted:{context}"
+
+
+def tries_key(voice: object, version: int) -> str:
+    """How often the enrolment of a version was begun."""
+    return f"timbrelay:tries:{voice}:{version}"
+
+
+def sent_again_key(work: str) -> str:
+    """Says that a piece of work, whose message seemed lost, was sent again."""
+    return f"timbrelay:sent_again:{work}"
+
+
+def upkeep_key(duty: str) -> str:
+    """Where a duty's round through the tenants goes on."""
+    return f"timbrelay:upkeep:{duty}"
 
 
 def connect(url: str, *, connections: int = 8) -> Redis:

@@ -13,9 +13,9 @@ from redis.exceptions import ResponseError
 
 from storage.errors import ServerUnavailable
 from storage.redis import BLOCK_MS
+from storage.streams.broadcasts import Silence, Silences, acknowledge_silence
 from storage.streams.jobs import Delivery, JobStream
 from storage.streams.presence import WorkerLoad, announce_worker, withdraw_worker
-from storage.streams.results import Deletions
 from worker import metrics
 from worker.speaking import Speaking
 
@@ -49,6 +49,7 @@ class Consumer:
         self._slots = slots
         self._claim_after_ms = claim_after_ms
         self._active: dict[bytes, asyncio.Task[None]] = {}
+        self._silences: set[asyncio.Task[None]] = set()
         self._slot_freed = asyncio.Event()
         self._next_claim = 0.0
 
@@ -65,7 +66,7 @@ class Consumer:
         finally:
             await _cancel([taking, stopping])
             await self._drain()
-            await _cancel([heartbeat, obeying])
+            await _cancel([heartbeat, obeying, *self._silences])
             await self._leave()
 
     async def _repeat(self, step: Callable[[], Awaitable[None]]) -> None:
@@ -115,13 +116,26 @@ class Consumer:
             await asyncio.sleep(HEARTBEAT_S)
 
     async def _obey(self) -> None:
-        """Hear of deleted voices. Whatever was missed before it listened is looked up again."""
-        async with aclosing(Deletions(self._redis).listen()) as deletions:
-            async for voice in deletions:
-                if voice is None:
+        """Hear of silenced voices. Whatever was missed before it listened is looked up again."""
+        async with aclosing(Silences(self._redis).listen()) as silences:
+            async for silence in silences:
+                if silence is None:
                     self._speaking.forget_voices()
                 else:
-                    self._speaking.revoke(voice)
+                    task = asyncio.create_task(self._fall_silent(silence))
+                    self._silences.add(task)
+                    task.add_done_callback(self._silences.discard)
+
+    async def _fall_silent(self, silence: Silence) -> None:
+        """Obey, and say so only when it is done: whoever deletes the voice counts on it."""
+        ended = await self._speaking.revoke(silence.voice)
+        if not ended:
+            log.warning("a silenced voice is still being spoken with", voice=str(silence.voice))
+            return
+        try:
+            await acknowledge_silence(self._redis, silence, self._name)
+        except ServerUnavailable as error:
+            log.warning("a silence was obeyed and not acknowledged", voice=str(silence.voice), reason=str(error))
 
     async def _wait_for_slot(self) -> int:
         while len(self._active) >= self._slots:

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from storage.database import Database, bounded
 from storage.encryption.keyring import Keyring
+from storage.streams.broadcasts import EMBEDDING_TTL_S
 from storage.voices.versions import load_embedding
 from worker.errors import VoiceUnavailable
 
 CAPACITY = 256
-TTL_S = 300.0
-"""Half the life of a silenced voice's tombstone, so that none is spoken with after its tombstone is gone: even one that
-was looked up while it was being deleted was looked up within seconds of its tombstone."""
+TTL_S = float(EMBEDDING_TTL_S)
 
 Key = tuple[UUID, UUID, int]
 

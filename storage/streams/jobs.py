@@ -1,7 +1,7 @@
 """The stream of jobs: relays add, a consumer group of workers takes, a dead worker's entries are claimed by another.
 
-Entries that were acknowledged are trimmed by id, never deleted one by one and never before they are acknowledged:
-either would turn the group's `lag` into nil, and autoscaling with it (Redis, "XINFO GROUPS").
+Entries that were acknowledged are trimmed by id, never before they are acknowledged: that would turn the group's `lag`
+into nil, and autoscaling with it (Redis, "XINFO GROUPS"; `storage.streams.job_traces` says when one may go alone).
 """
 
 from __future__ import annotations
@@ -36,6 +36,12 @@ class Delivery:
     def added_at(self) -> float:
         """When the job was added, in Unix seconds by the clock of Redis, which is the first half of an entry's id."""
         return int(self.entry.split(b"-")[0]) / 1000
+
+
+def successor(entry: bytes) -> bytes:
+    """The smallest id after an entry's."""
+    milliseconds, _, sequence = entry.partition(b"-")
+    return b"%b-%d" % (milliseconds, int(sequence) + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +131,8 @@ class JobStream:
             if not groups:
                 return
             pending = await self._redis.xpending(JOBS, CONSUMER_GROUP)
-            oldest = pending["min"] or groups[0]["last-delivered-id"]
+            # Through the last one: it holds a text, and may stay the last one for days.
+            oldest = pending["min"] or successor(groups[0]["last-delivered-id"])
             await self._redis.xtrim(JOBS, minid=oldest, approximate=False)
             consumers: Any = await self._redis.xinfo_consumers(JOBS, CONSUMER_GROUP)
             for consumer in consumers:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 from redis.asyncio import Redis
 
@@ -19,11 +18,10 @@ from storage.errors import MalformedEntry
 from storage.redis import (
     BLOCK_MS,
     CONSUMER_GROUP,
-    DELETIONS,
     JOBS,
     cancelled_key,
-    deleted_key,
     results_key,
+    silenced_key,
     translated,
 )
 from storage.streams.wire import Job, Result, decode_result, encode
@@ -32,8 +30,6 @@ MAX_LENGTH = 8192
 """About 30 MB of chunks, many seconds ahead of any reader that lives."""
 _READ_COUNT = 256
 TOMBSTONE_TTL_S = 120
-VOICE_TOMBSTONE_TTL_S = 600
-"""Longer than a worker keeps an embedding, so that no deleted voice is spoken with after its tombstone is gone."""
 _FLUSH_LIMIT = 64
 
 
@@ -43,12 +39,12 @@ class Verdict:
 
     relay_gone: bool
     cancelled: bool
-    voice_deleted: bool
+    voice_silenced: bool
 
     @property
     def stop(self) -> bool:
         """Whether to stop working on the job."""
-        return self.relay_gone or self.cancelled or self.voice_deleted
+        return self.relay_gone or self.cancelled or self.voice_silenced
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +114,7 @@ def _command(pipeline: Any, posting: _Posting) -> None:
     if posting.acknowledge is not None:
         pipeline.xack(JOBS, CONSUMER_GROUP, posting.acknowledge)
     pipeline.exists(cancelled_key(job.context))
-    pipeline.exists(deleted_key(job.voice))
+    pipeline.exists(silenced_key(job.voice))
 
 
 async def _judge(posting: _Posting, replies: Sequence[Any]) -> Verdict | Exception:
@@ -195,39 +191,3 @@ async def cancel_context(redis: Redis, context: str) -> None:
     """Put up the tombstone of a context; it expires long after its last job has."""
     async with translated():
         await redis.set(cancelled_key(context), b"1", ex=TOMBSTONE_TTL_S)
-
-
-async def bury_voice(redis: Redis, voice: object) -> None:
-    """Put up the tombstone of a voice and tell every worker: they stop speaking with it and forget it at once, and
-    those that did not hear it, with their next chunk."""
-    async with translated(), redis.pipeline(transaction=True) as pipeline:
-        pipeline.set(deleted_key(voice), b"1", ex=VOICE_TOMBSTONE_TTL_S)
-        pipeline.publish(DELETIONS, str(voice))
-        await pipeline.execute()
-
-
-class Deletions:
-    """The broadcast of deleted voices, on a connection of its own."""
-
-    def __init__(self, redis: Redis) -> None:
-        self._redis = redis
-
-    async def listen(self) -> AsyncGenerator[UUID | None, None]:
-        """Yields None once it listens, then every voice that is deleted; raises ServerUnavailable when it hears no
-        more, so that whoever listens knows that he may have missed some."""
-        async with translated(), self._redis.pubsub() as channel:
-            await channel.subscribe(DELETIONS)
-            yield None
-            while True:
-                message: Any = await channel.get_message(ignore_subscribe_messages=True, timeout=BLOCK_MS / 1000)
-                if message is None:
-                    await channel.ping()
-                elif (voice := _read_voice(message["data"])) is not None:
-                    yield voice
-
-
-def _read_voice(data: bytes) -> UUID | None:
-    try:
-        return UUID(data.decode())
-    except ValueError:
-        return None

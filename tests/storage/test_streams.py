@@ -6,16 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 from redis.asyncio import Redis
 
 from storage.errors import ServerUnavailable
-from storage.redis import DEAD_LETTER, DELETIONS, JOBS, connect
+from storage.redis import DEAD_LETTER, JOBS, connect
 from storage.settings import Settings
+from storage.streams.broadcasts import silence_voice
 from storage.streams.jobs import MAX_DELIVERIES, JobStream
-from storage.streams.results import Deletions, ResultPublisher, ResultReader, bury_voice, cancel_context
+from storage.streams.results import ResultPublisher, ResultReader, cancel_context
 from storage.streams.wire import Chunk, Failure, Job, Result
 
 RELAY = "relay-1"
@@ -124,6 +125,18 @@ async def test_depth_tells_waiting_from_pending_also_after_trimming(jobs: JobStr
     assert [delivery.job.sentence for delivery in await jobs.take("a", 5, 10)] == [2, 3, 4]
 
 
+async def test_nothing_of_what_is_done_stays_in_the_stream(jobs: JobStream, redis: Redis) -> None:
+    """Not even the last entry, which holds a text: it may be the last one for days."""
+    await jobs.submit(_job())
+    (delivery,) = await jobs.take("a", 2, 10)
+    await jobs.acknowledge([delivery.entry])
+    await jobs.trim()
+    assert await redis.xlen(JOBS) == 0
+    await jobs.submit(_job(1))
+    assert (await jobs.depth()).waiting == 1
+    assert [delivery.job.sentence for delivery in await jobs.take("a", 5, 10)] == [1]
+
+
 async def test_a_consumer_leaves_only_when_it_holds_nothing(jobs: JobStream, redis: Redis) -> None:
     """Removing a consumer must not lose the jobs it still holds."""
     await jobs.submit(_job())
@@ -188,9 +201,9 @@ async def test_tombstones_reach_the_worker_with_its_next_chunk(redis: Redis) -> 
     publisher, job = ResultPublisher(redis), _job()
     await cancel_context(redis, job.context)
     verdict = await publisher.publish(job, _chunk(0), acknowledge=None)
-    assert (verdict.cancelled, verdict.voice_deleted) == (True, False)
-    await bury_voice(redis, job.voice)
-    assert (await publisher.ask(job)).voice_deleted
+    assert (verdict.cancelled, verdict.voice_silenced) == (True, False)
+    await silence_voice(redis, job.voice)
+    assert (await publisher.ask(job)).voice_silenced
 
 
 @pytest.mark.parametrize(
@@ -227,28 +240,3 @@ async def test_what_many_jobs_say_at_once_reaches_each_with_its_own_verdict(redi
     assert [number for number, verdict in enumerate(verdicts) if verdict.relay_gone] == [7]
     heard = await _read(reader)
     assert [result.context for result in heard] == [job.context for job in sent if job.relay == RELAY]
-
-
-async def test_every_worker_hears_of_a_deleted_voice(redis: Redis) -> None:
-    """Whoever listens is told at once; nonsense on the channel tells nobody anything."""
-    heard: list[UUID | None] = []
-    listening, both = asyncio.Event(), asyncio.Event()
-
-    async def listen() -> None:
-        async for voice in Deletions(redis).listen():
-            heard.append(voice)
-            listening.set()
-            if len(heard) == 3:
-                both.set()
-
-    task = asyncio.create_task(listen())
-    voices = [uuid4(), uuid4()]
-    async with asyncio.timeout(20):
-        await listening.wait()
-        await redis.publish(DELETIONS, "nonsense")
-        for voice in voices:
-            await bury_voice(redis, voice)
-        await both.wait()
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    assert heard == [None, *voices]
