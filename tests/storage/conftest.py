@@ -1,0 +1,85 @@
+"""What the tests of the storage room share: the owner's way in, a tenant, and one that has something in every table."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, date, datetime
+from uuid import UUID, uuid4
+
+import pytest
+from sqlalchemy import insert, text
+
+from storage.database import Database
+from storage.encryption.keyring import Keyring
+from storage.evidence.audit import Act, append
+from storage.settings import Settings
+from storage.tables import audit_checkpoints, deletions
+from storage.tenancy.idempotency import begin
+from storage.tenancy.usage import Usage, add_usage
+from storage.voices.aliases import set_alias
+from tests.conftest import MakeTenant, MakeVoice
+from tests.storage.catalogue import find_tables
+
+EMBEDDING = bytes(range(256)) * 4
+
+FillTenant = Callable[[str], Awaitable[UUID]]
+
+
+@pytest.fixture
+async def owner(settings: Settings) -> AsyncIterator[Database]:
+    """The database as the tables' owner sees it."""
+    opened = Database.for_owner(settings)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def tenant(make_tenant: MakeTenant) -> UUID:
+    """A tenant that has nothing yet."""
+    return (await make_tenant("acme")).id
+
+
+@pytest.fixture
+def fill_tenant(database: Database, keyring: Keyring, make_tenant: MakeTenant, make_voice: MakeVoice) -> FillTenant:
+    """`await fill_tenant("acme")`: a tenant with at least a row in every table that has tenants' rows."""
+
+    async def fill(name: str) -> UUID:
+        tenant = (await make_tenant(name)).id
+        voice = await make_voice(tenant, embedding=EMBEDDING, name=f"voice of {name}")
+        await make_voice(tenant, name=f"pending of {name}")
+        async with database.transaction(tenant=tenant) as connection:
+            assert await set_alias(connection, tenant, f"alias-of-{name}", voice)
+            await add_usage(connection, tenant, [Usage(date(2026, 11, 30), voice, 1, 2, 3, 4)])
+            await begin(connection, keyring, tenant, f"key-of-{name}", b"a request")
+            row = {"id": uuid4(), "tenant_id": tenant, "object_kind": "voice", "object_id": voice}
+            row |= {"reason": "request", "requested_by": "operator:cli", "requested_at": datetime.now(UTC)}
+            await connection.execute(insert(deletions).values(**row))
+            await append(connection, tenant, Act("system:test", "voice.created", "voice", str(voice), "cli"))
+            await connection.execute(
+                insert(audit_checkpoints).values(tenant_id=tenant, sequence=1, signed=f"signed for {name}")
+            )
+        return tenant
+
+    return fill
+
+
+@pytest.fixture
+async def victim(fill_tenant: FillTenant) -> UUID:
+    return await fill_tenant("victim")
+
+
+@pytest.fixture(params=["another tenant", "no tenant"])
+async def intruder(request: pytest.FixtureRequest, victim: UUID, fill_tenant: FillTenant) -> UUID | None:
+    """Who asks for the victim's rows."""
+    return await fill_tenant("intruder") if request.param == "another tenant" else None
+
+
+@pytest.fixture
+async def tables(owner: Database, victim: UUID) -> dict[str, str]:
+    """The tables, each with something of the victim's in it, or the attempts would prove nothing."""
+    found = await find_tables(owner)
+    async with owner.transaction() as connection:
+        for table, column in found.items():
+            query = text(f"SELECT count(*) FROM {table} WHERE {column} = :victim")  # noqa: S608
+            assert (await connection.execute(query, {"victim": victim})).scalar(), f"{table} is empty"
+    return found
