@@ -1,12 +1,14 @@
-"""The queue of slow work (enrolment, and whatever else never shares the way of speech): Celery's.
+"""The queue of slow work (enrolment, deletion, upkeep: whatever never shares the way of speech): Celery's.
 
-Both ends use the same application object: the relay sends tasks by name, the worker registers them. Messages
-are JSON and carry ids alone.
+Both ends use the same application object: whoever has work sends a task by name, the worker registers it. Messages are
+JSON and carry ids alone, and nothing is kept of a result.
 """
 
 from __future__ import annotations
 
 import ssl
+from enum import StrEnum
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
@@ -16,9 +18,38 @@ from kombu.exceptions import OperationalError
 from storage.errors import ServerUnavailable
 from storage.settings import Settings
 
-ENROL = "timbrelay.enrol"
 QUEUE = "timbrelay:cold"
-_VISIBILITY_TIMEOUT_S = 120
+KEY_PREFIX = "timbrelay:"
+ENROL = "timbrelay.enrol"
+DELETE = "timbrelay.delete"
+
+TASKS_PER_CHILD = 200
+MEMORY_PER_CHILD_KB = 600_000
+"""A child that has grown beyond this is replaced after its task; 150 MB are what it needs."""
+
+RESTORE_PERIOD_S = 5
+
+
+class Duty(StrEnum):
+    """What is done again and again, by its task's name."""
+
+    ROLL_UP = "timbrelay.roll_up"
+    RETENTION = "timbrelay.retention"
+    CONSENT_EXPIRY = "timbrelay.consent_expiry"
+    LOST_WORK = "timbrelay.lost_work"
+    TIDYING = "timbrelay.tidying"
+    CHECKPOINTS = "timbrelay.checkpoints"
+
+
+PERIODS_S = {
+    Duty.ROLL_UP: 10,
+    Duty.LOST_WORK: 30,
+    Duty.CONSENT_EXPIRY: 60,
+    Duty.RETENTION: 300,
+    Duty.TIDYING: 300,
+    Duty.CHECKPOINTS: 600,
+}
+"""How often each duty is due. Nothing remembers when it was last done, so a restart only begins a period anew."""
 
 
 def make_celery(settings: Settings) -> Celery:
@@ -31,35 +62,90 @@ def make_celery(settings: Settings) -> Celery:
         task_serializer="json",
         task_ignore_result=True,
         task_default_queue=QUEUE,
-        # A task whose worker dies is taken up again by the next.
-        task_acks_late=True,
-        task_reject_on_worker_lost=True,
         worker_prefetch_multiplier=1,
-        task_time_limit=60,
         broker_connection_retry_on_startup=True,
-        broker_transport_options={
-            "visibility_timeout": _VISIBILITY_TIMEOUT_S,
-            "global_keyprefix": "timbrelay:",
-            "socket_timeout": 5,
-            "socket_connect_timeout": 2,
-        },
         # Fan-out and event messages would be a second, unbounded stream beside the log.
         worker_enable_remote_control=False,
         worker_send_task_events=False,
         worker_hijack_root_logger=False,
+        **_processes(settings),
+        **_delivery(settings),
+        **_beat(),
     )
     return celery
+
+
+def lease_s(settings: Settings) -> float:
+    """How long whoever enrols a version has it for himself: longer than a task can last, shorter than it takes until
+    the message of a dead worker is delivered again."""
+    return settings.task_limit_s * 7 / 6
 
 
 def send_enrolment(celery: Celery, tenant: UUID, voice: UUID, version: int) -> None:
     """Ask for a version's enrolment; blocks for a few milliseconds, so call it from a thread.
 
-    Raises ServerUnavailable.
+    Raises ServerUnavailable; the version is enrolled all the same, when upkeep comes by.
     """
+    _send(celery, ENROL, [str(tenant), str(voice), version])
+
+
+def send_deletion(celery: Celery, tenant: UUID, deletion_id: UUID) -> None:
+    """Ask for another attempt at a deletion; blocks for a few milliseconds, so call it from a thread.
+
+    Raises ServerUnavailable; the attempt is made all the same, when upkeep comes by.
+    """
+    _send(celery, DELETE, [str(tenant), str(deletion_id)])
+
+
+def _send(celery: Celery, name: str, arguments: list[str | int]) -> None:
     try:
-        celery.send_task(ENROL, args=[str(tenant), str(voice), version], retry=False)
+        celery.send_task(name, args=arguments, retry=False)
     except (OperationalError, OSError) as error:
         raise ServerUnavailable("Redis", str(error)) from error
+
+
+def _processes(settings: Settings) -> dict[str, Any]:
+    return {
+        "worker_pool": "prefork",
+        "worker_concurrency": settings.celery_processes,
+        "worker_max_tasks_per_child": TASKS_PER_CHILD,
+        "worker_max_memory_per_child": MEMORY_PER_CHILD_KB,
+        "task_soft_time_limit": settings.task_limit_s * 5 / 6,
+        "task_time_limit": settings.task_limit_s,
+    }
+
+
+def _delivery(settings: Settings) -> dict[str, Any]:
+    """A task whose worker dies is delivered again: at once when its parent lives, else after the visibility timeout.
+
+    Nothing may be held unacknowledged for longer, so a retry has to be due sooner than that (Celery manual, "Using
+    Redis", "Visibility timeout").
+    """
+    return {
+        "task_acks_late": True,
+        "task_reject_on_worker_lost": True,
+        "broker_transport_options": {
+            "visibility_timeout": settings.task_limit_s * 3 / 2,
+            # By itself it looks for such messages every 100 s.
+            "unacked_restore_interval": min(RESTORE_PERIOD_S, settings.task_limit_s / 4),
+            "unacked_restore_throttle": 1,
+            "global_keyprefix": KEY_PREFIX,
+            "socket_timeout": 5,
+            "socket_connect_timeout": 2,
+        },
+    }
+
+
+def _beat() -> dict[str, Any]:
+    """Without a schedule file: it would litter the working folder, and nothing in it is needed."""
+    return {
+        "beat_scheduler": "celery.beat:Scheduler",
+        "beat_schedule": {
+            # What was not begun by the time it is due again is not worth doing.
+            duty.value: {"task": duty.value, "schedule": period_s, "options": {"expires": period_s}}
+            for duty, period_s in PERIODS_S.items()
+        },
+    }
 
 
 def _broker_url(redis_url: str) -> str:

@@ -4,6 +4,7 @@ WorkerError
 ├── BundleError        a voice model folder that cannot be served
 ├── LexiconError       a user lexicon that cannot be read
 ├── RecordingError     a reference recording that cannot become a voice
+├── EnrolmentTaken     a version that another process enrols at this moment
 ├── TrainingError      a training run that cannot begin or go on
 ├── BackendUnavailable a way to run the models that this machine does not have
 ├── NonFinite          a model gave what is no number
@@ -59,6 +60,16 @@ class RecordingError(WorkerError):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+class EnrolmentTaken(WorkerError):
+    """Raised when another process has the version for itself; `wait_s` says for how long it may have it."""
+
+    code = "enrolment_taken"
+
+    def __init__(self, voice: object, version: int, wait_s: float) -> None:
+        super().__init__(f"version {version} of voice {voice} is being enrolled by another process")
+        self.wait_s = wait_s
 
 
 class TrainingError(WorkerError):

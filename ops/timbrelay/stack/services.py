@@ -14,7 +14,7 @@ from timbrelay.stack.process import Command
 from timbrelay.stack.servers import Servers
 
 _CELERY = (
-    *("-m", "celery", "-A", "worker.celery_app", "worker", "--pool", "solo", "--loglevel", "INFO"),
+    *("-m", "celery", "-A", "worker.celery_app", "worker", "--beat", "--loglevel", "INFO"),
     # Alone in its queue, it has nobody to greet at the start; greeting takes a second.
     *("--without-mingle", "--without-gossip"),
 )
