@@ -90,6 +90,7 @@ async def test_a_session_changes_and_deletes_its_tenants_objects_only(
                 with suppress(DBAPIError):
                     async with session.begin_nested():
                         await session.execute(statement.execution_options(synchronize_session=False))
+        await session.commit()
     assert await _count(database, mapped, victim) == before
 
 
