@@ -1,0 +1,80 @@
+"""How a deletion begins: the object is taken out of use, under a lock, before anything of it is destroyed."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from uuid import UUID
+
+from sqlalchemy import any_, func, literal, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from storage.states import TENANT_TRANSITIONS, ConsentState, TenantState, check_transition
+from storage.tables import api_keys, consents, tenants
+from storage.tenancy.api_keys import Scope
+from storage.voices.consents import end_consent
+from storage.voices.voices import begin_deletion
+
+
+class ObjectKind(StrEnum):
+    """What can be deleted."""
+
+    VOICE = "voice"
+    CONSENT = "consent"
+    TENANT = "tenant"
+
+
+class Reason(StrEnum):
+    """Why something is deleted."""
+
+    REQUESTED = "requested"
+    WITHDRAWN = "consent_withdrawn"
+    EXPIRED = "consent_expired"
+    UNUSED = "retention"
+    TENANT = "tenant_deleted"
+    RESTORED = "restored_from_backup"
+    """An old backup had brought it back."""
+
+
+async def begin(
+    connection: AsyncConnection, tenant: UUID, kind: ObjectKind, object_id: UUID, reason: Reason
+) -> tuple[str, ...] | None:
+    """Take the object out of use; the actions for the audit log, or None when there is no such object (any more)."""
+    if kind is ObjectKind.VOICE:
+        begun = await begin_deletion(connection, tenant, object_id)
+        return ("voice.deletion_requested",) if begun else None
+    if kind is ObjectKind.CONSENT:
+        return await _begin_consent(connection, tenant, object_id, reason)
+    return await _begin_tenant(connection, tenant) if object_id == tenant else None
+
+
+async def _begin_consent(
+    connection: AsyncConnection, tenant: UUID, consent_id: UUID, reason: Reason
+) -> tuple[str, ...] | None:
+    query = select(consents.c.state).where(consents.c.tenant_id == tenant, consents.c.id == consent_id)
+    state: str | None = (await connection.execute(query.with_for_update())).scalar()
+    if state is None or state == ConsentState.DELETED:
+        return None
+    if state != ConsentState.ACTIVE:
+        # Whoever ended it has put that on record.
+        return ()
+    ended = ConsentState.EXPIRED if reason is Reason.EXPIRED else ConsentState.WITHDRAWN
+    await end_consent(connection, tenant, consent_id, ended)
+    return (f"consent.{ended}",)
+
+
+async def _begin_tenant(connection: AsyncConnection, tenant: UUID) -> tuple[str, ...] | None:
+    query = select(tenants.c.state).where(tenants.c.id == tenant).with_for_update()
+    state: str | None = (await connection.execute(query)).scalar()
+    if state is None or state == TenantState.DELETED:
+        return None
+    if state != TenantState.DELETING:
+        check_transition("tenant", TENANT_TRANSITIONS, TenantState(state), TenantState.DELETING)
+        await connection.execute(update(tenants).where(tenants.c.id == tenant).values(state=TenantState.DELETING))
+    # Those that may are left until the end, to see what becomes of the deletion.
+    may_look = literal(Scope.ADMIN.value) == any_(api_keys.c.scopes)
+    await connection.execute(
+        update(api_keys)
+        .where(api_keys.c.tenant_id == tenant, api_keys.c.revoked_at.is_(None), ~may_look)
+        .values(revoked_at=func.now())
+    )
+    return ("tenant.deletion_requested",)
