@@ -126,7 +126,9 @@ class KmsKeys:
         """Schedule the key's deletion; AWS destroys it in PENDING_DAYS, and until then nothing decrypts with it."""
         if root_key_id == self.root_key_id:
             raise RootKeyError(f"the root key {root_key_id} is in use and is not destroyed")
-        self._ask(self._client.schedule_key_deletion, KeyId=root_key_id, PendingWindowInDays=PENDING_DAYS)
+        state = self._ask(self._client.describe_key, KeyId=root_key_id)["KeyMetadata"]
+        if state["KeyState"] != "PendingDeletion":
+            self._ask(self._client.schedule_key_deletion, KeyId=state["KeyId"], PendingWindowInDays=PENDING_DAYS)
 
     def _ask(self, call: Callable[..., dict[str, Any]], label: Label | None = None, **question: Any) -> dict[str, Any]:
         try:
