@@ -16,6 +16,13 @@ ERRORS = Counter("timbrelay_errors", "Errors that clients were told of, by code"
 CONNECTIONS = Gauge("timbrelay_connections", "Open WebSocket connections")
 CONTEXTS = Gauge("timbrelay_contexts", "Open contexts")
 REFUSED = Counter("timbrelay_contexts_refused", "Contexts refused for the sake of those who listen", ["grounds"])
+RATE_LIMITED = Counter(
+    "timbrelay_rate_limited", "Requests refused because too many came, by what was counted", ["kind"]
+)
+WRONG_KEYS = Counter("timbrelay_wrong_keys", "Requests that carried a key, and one that opens nothing")
+QUOTA_EXCEEDED = Counter("timbrelay_quota_exceeded", "What was refused because a tenant has had its share", ["quota"])
+CUT_OFF = Counter("timbrelay_connections_cut_off", "Connections closed because their key opens nothing any more")
+NOTES = Counter("timbrelay_speech_notes", "What was spoken, as it was written to the speech log", ["outcome"])
 LATE = Counter("timbrelay_late_chunks", "Chunks that came after their listener had run dry, or 200 ms after their text")
 CAPACITY = Gauge("timbrelay_capacity_streams", "Streams at real time that the workers say they can carry")
 CEILING = Gauge("timbrelay_ceiling_streams", "Streams that newcomers may count on, after what has proved too much")
