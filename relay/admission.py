@@ -78,6 +78,17 @@ class View:
     queue_lag: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Supply and demand of the whole service, as this relay knows them."""
+
+    view: View
+    total: Demand
+    ceiling: float
+    fresh: bool
+    """False when the view is too old to admit anybody by it."""
+
+
 class Admission:
     """Places, and who gets the next one; `relay` is this process's name among the relays."""
 
@@ -98,10 +109,19 @@ class Admission:
         """How many workers are there, as far as this relay knows."""
         return self._view.supply.workers
 
-    def admit(self, tenant: UUID, listener: str) -> Place:
-        """Take a place for a context of a listener (a connection); raises Refused or ServiceUnavailable."""
+    def describe(self) -> Standing:
+        """How things stand now, for the operator."""
         now = self._clock.monotonic()
-        self._check_bounds(tenant)
+        fresh = now - self._view.seen_at <= STALE_S
+        return Standing(self._view, self._sum(now).plus(self._view.others), self._ceiling, fresh)
+
+    def admit(self, tenant: UUID, listener: str, tenant_contexts: int | None = None) -> Place:
+        """Take a place for a context of a listener (a connection); raises Refused or ServiceUnavailable.
+
+        `tenant_contexts` is the tenant's own limit of contexts; it counts where it is lower than the relay's.
+        """
+        now = self._clock.monotonic()
+        self._check_bounds(tenant, tenant_contexts)
         place = self._find_kept(listener, now)
         self._check_capacity(now, place)
         if place is None:
@@ -161,10 +181,11 @@ class Admission:
         self._forget([place for place in self._places if not place.taken and not place.is_alive(now)])
         metrics.show_admission(supply.capacity, self._ceiling, total.speaking, total.conversations, self._duty)
 
-    def _check_bounds(self, tenant: UUID) -> None:
+    def _check_bounds(self, tenant: UUID, tenant_contexts: int | None) -> None:
         taken = [place for place in self._places if place.taken]
         held = sum(place.tenant == tenant for place in taken)
-        if held >= self._bounds.max_tenant_contexts:
+        most = self._bounds.max_tenant_contexts
+        if held >= (most if tenant_contexts is None else min(most, tenant_contexts)):
             raise Refused("too_many_contexts", f"you have {held} contexts open here, the most allowed; end one first")
         if len(taken) >= self._bounds.max_contexts:
             raise self._refuse(Grounds.HELD)

@@ -10,16 +10,15 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
-from uuid import UUID
 
 from relay import metrics
 from relay.clock import Clock
+from relay.context_state import TRANSITIONS, Address, ContextState
 from relay.errors import NothingToSay, RelayError, SentenceFailed, TextTooLong
 from relay.frames import encode_frame
-from relay.outputs import Bury, Output, Play, Say, Silence, Submit
+from relay.outputs import Bury, Note, Output, Play, Say, Silence, Submit
 from relay.sentences import Sentence, SentenceCutter
+from relay.tally import Tally, TextHash
 from relay.under_way import SAMPLE_RATE, UnderWay
 from storage.errors import IllegalTransition
 from storage.streams.wire import Chunk, Failure, Job, Result
@@ -32,47 +31,13 @@ TORN_AFTER_S = 1.0
 """How long a sentence with a missing chunk waits for it; another worker may be about to send it."""
 
 
-class ContextState(StrEnum):
-    """Where a context is in its life."""
-
-    OPEN = "open"
-    ENDING = "ending"
-    DONE = "done"
-    CANCELLED = "cancelled"
-    FAILED = "failed"
-
-
-TRANSITIONS: dict[ContextState, frozenset[ContextState]] = {
-    ContextState.OPEN: frozenset({ContextState.ENDING, ContextState.CANCELLED, ContextState.FAILED}),
-    ContextState.ENDING: frozenset({ContextState.DONE, ContextState.CANCELLED, ContextState.FAILED}),
-    ContextState.DONE: frozenset(),
-    ContextState.CANCELLED: frozenset(),
-    ContextState.FAILED: frozenset(),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Who a context is and what it speaks with."""
-
-    key: str
-    """Unique over all relays; what jobs and results carry."""
-    id: str
-    """The client's name for it."""
-    number: int
-    """Its name in binary frames."""
-    relay: str
-    tenant: UUID
-    voice: UUID
-    version: int
-
-
 class Context:
     """The state of one context; `has_room` says whether the client keeps up with what it has been sent."""
 
-    def __init__(self, address: Address, clock: Clock, has_room: Callable[[], bool]) -> None:
+    def __init__(self, address: Address, clock: Clock, has_room: Callable[[], bool], text_hash: TextHash) -> None:
         self.address = address
         self._has_room = has_room
+        self._tally = Tally(text_hash)
         self.state = ContextState.OPEN
         self._clock = clock
         self._cutter = SentenceCutter()
@@ -80,7 +45,6 @@ class Context:
         self._waiting: deque[tuple[Sentence, float]] = deque()
         self._under_way: dict[int, UnderWay] = {}
         self._heard = 0
-        self._samples = 0
         self._late = 0
         self._dry_at = self._active_at = clock.monotonic()
 
@@ -94,7 +58,11 @@ class Context:
         """When the listener heard everything; infinite while sentences are to come, in the past before the first."""
         if self._under_way or self._waiting:
             return math.inf
-        return self._dry_at if self._samples else -math.inf
+        return self._dry_at if self._tally.samples else -math.inf
+
+    def note(self) -> list[Note]:
+        """What is to be put on record when it has ended."""
+        return self._tally.note(self.address)
 
     def take_late(self) -> int:
         """How many chunks came too late since this was asked last."""
@@ -108,6 +76,7 @@ class Context:
         if self._characters + len(text) > MAX_TEXT:
             raise TextTooLong(MAX_TEXT, "context")
         self._characters += len(text)
+        self._tally.read(text)
         self._active_at = self._clock.monotonic()
         with metrics.TEXT_STAGE.time():
             sentences = self._cutter.push(text)
@@ -238,18 +207,19 @@ class Context:
 
     def _play(self, sentence: UnderWay, chunk: Chunk) -> Output:
         now = self._clock.monotonic()
-        if self._samples == 0:
+        if self._tally.samples == 0:
             metrics.TIME_TO_FIRST_AUDIO.observe(now - sentence.completed_at)
         if sentence.is_late(now, self._dry_at):
             self._late += 1
             metrics.LATE.inc()
+        first = sentence.played == 0
         samples = sentence.play(chunk, now)
-        self._samples += samples
+        self._tally.play(sentence.job.text, samples, first=first)
         self._dry_at = max(self._dry_at, now) + samples / SAMPLE_RATE
         metrics.CHUNKS.inc()
         with metrics.ENCODE_STAGE.time():
             frame = encode_frame(self.address.number, chunk.sentence, chunk.number, chunk.pcm, last=chunk.last)
-        return Play(self.address.number, frame, now)
+        return Play(self.address.number, frame, now, samples)
 
     def _end_sentence(self, sentence: UnderWay) -> Output:
         del self._under_way[self._heard]
@@ -261,7 +231,7 @@ class Context:
     def _finish(self) -> list[Output]:
         if self.state is not ContextState.ENDING or self._under_way or self._waiting:
             return []
-        if self._samples == 0:
+        if self._tally.samples == 0:
             return self.fail(NothingToSay())
         self._move(ContextState.DONE)
         return [
@@ -270,7 +240,7 @@ class Context:
                     "type": "done",
                     "context": self.address.id,
                     "sentences": self._heard,
-                    "samples": self._samples,
+                    "samples": self._tally.samples,
                 }
             )
         ]

@@ -41,6 +41,11 @@ class Outbox:
             await self._filled.wait()
         return self._items.popleft()
 
-    def drop(self, context: int) -> None:
-        """Forget the frames of a context."""
-        self._items = deque(item for item in self._items if not (isinstance(item, Play) and item.context == context))
+    def drop(self, context: int) -> int:
+        """Forget the frames of a context; returns how many samples will not be heard."""
+        dropped = [item for item in self._items if isinstance(item, Play) and item.context == context]
+        if dropped:
+            self._items = deque(
+                item for item in self._items if not (isinstance(item, Play) and item.context == context)
+            )
+        return sum(item.samples for item in dropped)

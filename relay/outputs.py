@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from uuid import UUID
 
 from storage.streams.wire import Job
 
@@ -22,6 +23,7 @@ class Play:
     frame: bytes
     ready_at: float
     """When there was nothing left but to send it, by the clock's `monotonic`."""
+    samples: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,4 +47,22 @@ class Bury:
     key: str
 
 
-Output = Say | Play | Submit | Silence | Bury
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Put on record what a context that has ended has spoken; what was silenced before it was sent comes off."""
+
+    context: int
+    """Its name in binary frames, as `Silence` has it."""
+    key: str
+    voice: UUID
+    version: int
+    sentences: int
+    """Of which something was played."""
+    characters: int
+    """Of these sentences."""
+    samples: int
+    text_hmac: str
+    """Of all the text that the context was given."""
+
+
+Output = Say | Play | Submit | Silence | Bury | Note

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from uuid import UUID, uuid4
 
 from relay.admission import Admission, Place
+from relay.casting import Role
 from relay.clock import Clock
-from relay.context import Address, Context, ContextState
+from relay.context import Context
+from relay.context_state import Address, ContextState
 from relay.errors import (
     ContextExists,
     InvalidMessage,
     Refused,
     RelayError,
+    SentenceFailed,
     ServiceUnavailable,
     TextTooLong,
     UnknownContext,
@@ -22,10 +26,21 @@ from relay.messages import Cancel, ClientMessage, End, Flush, Open, Text
 from relay.outputs import Output, Say
 from relay.under_way import SAMPLE_RATE
 from storage.streams.wire import Result
-from storage.voices.voices import Voice
 
 MAX_CONTEXTS = 16
 MAX_BAD_MESSAGES = 32
+_SILENCED = "the voice may not be heard any more: it was deleted or disabled, or its consent has ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Whose a connection is, and how much of the service its tenant has."""
+
+    tenant: UUID
+    contexts: int
+    """How many contexts it may hold open on one relay process, where that process does not allow fewer."""
+    reserve: Callable[[int], None]
+    """Takes so many characters off what is left for today; raises Refused."""
 
 
 class Session:
@@ -34,14 +49,14 @@ class Session:
     def __init__(
         self,
         relay: str,
-        tenant: UUID,
+        terms: Terms,
         admission: Admission,
         clock: Clock,
         has_room: Callable[[], bool],
         chunk_ms: int = 80,
     ) -> None:
         self._relay = relay
-        self._tenant = tenant
+        self._terms = terms
         self._admission = admission
         self._clock = clock
         self._has_room = has_room
@@ -51,6 +66,11 @@ class Session:
         self._places: dict[str, Place] = {}
         self._numbers = itertools.count(1)
         self._bad_messages = 0
+
+    @property
+    def voices(self) -> frozenset[UUID]:
+        """The voices of the open contexts."""
+        return frozenset(context.address.voice for context in self._contexts.values())
 
     @property
     def keys(self) -> frozenset[str]:
@@ -78,22 +98,23 @@ class Session:
         if len(self._contexts) >= MAX_CONTEXTS:
             raise Refused("too_many_contexts", f"a connection holds at most {MAX_CONTEXTS} contexts; end one first")
 
-    def open(self, message: Open, voice: Voice) -> list[Output]:
+    def open(self, message: Open, role: Role) -> list[Output]:
         """Begin a context in a voice that is ready; raises ContextExists, Refused or ServiceUnavailable."""
         self.check_open(message)
-        self._places[message.context] = self._admission.admit(self._tenant, self._listener)
+        place = self._admission.admit(self._terms.tenant, self._listener, self._terms.contexts)
+        self._places[message.context] = place
         address = Address(
             key=uuid4().hex,
             id=message.context,
             number=next(self._numbers),
             relay=self._relay,
-            tenant=self._tenant,
-            voice=voice.id,
-            version=voice.version,
+            tenant=self._terms.tenant,
+            voice=role.speaker.voice,
+            version=role.speaker.version,
         )
-        self._contexts[message.context] = Context(address, self._clock, self._has_room)
+        self._contexts[message.context] = Context(address, self._clock, self._has_room, role.text_hash)
         opened: dict[str, object] = {"type": "opened", "context": address.id, "number": address.number}
-        return [Say({**opened, "voice": str(voice.id), "version": voice.version})]
+        return [Say({**opened, "voice": str(address.voice), "version": address.version})]
 
     def handle(self, message: ClientMessage) -> list[Output]:
         """Any message but `open`; raises RelayError for one that cannot be followed."""
@@ -119,6 +140,11 @@ class Session:
         """The stream was lost: hand out again what is under way."""
         return self._each(Context.resubmit_all)
 
+    def silence(self, voice: UUID) -> list[Output]:
+        """The voice may not be heard any more: end every context that speaks with it."""
+        error = SentenceFailed("voice_unavailable", _SILENCED, retryable=False)
+        return self._each(lambda context: context.fail(error) if context.address.voice == voice else [])
+
     def refuse(self, error: RelayError, context: str | None = None) -> list[Output]:
         """Tell the client why a message was not followed; the connection goes on."""
         if isinstance(error, InvalidMessage):
@@ -139,6 +165,7 @@ class Session:
         match message:
             case Text(text=text):
                 self._admission.readmit(self._places[message.context])
+                self._terms.reserve(len(text))
                 return context.push(text)
             case Flush():
                 return context.flush()
@@ -161,4 +188,5 @@ class Session:
         if place is not None and context.closed:
             del self._contexts[context.address.id], self._places[context.address.id]
             self._admission.release(place)
+            done.extend(context.note())
         return done

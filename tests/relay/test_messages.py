@@ -81,18 +81,18 @@ def test_a_frame_is_its_header_and_its_samples() -> None:
 
 
 async def test_the_outbox_gives_back_in_order_and_forgets_what_is_dropped() -> None:
-    """Dropping a context takes its frames and leaves everything else where it was."""
+    """Dropping a context takes its frames, says how many samples that were, and leaves everything else."""
     outbox = Outbox()
     items: list[Say | Play] = [
-        Play(1, b"a", 0.0),
-        Play(2, b"b", 0.0),
+        Play(1, b"a", 0.0, 1920),
+        Play(2, b"b", 0.0, 1920),
         Say({"n": 1}),
-        Play(1, b"c", 0.0),
-        Play(2, b"d", 0.0),
+        Play(1, b"c", 0.0, 480),
+        Play(2, b"d", 0.0, 480),
     ]
     for item in items:
         outbox.put(item)
-    outbox.drop(1)
+    assert outbox.drop(1) == 2400
     assert [await outbox.get() for _ in range(len(outbox))] == [items[1], items[2], items[4]]
 
 
@@ -109,6 +109,6 @@ def test_the_outbox_is_bounded() -> None:
     """A client that never reads cannot fill the memory."""
     outbox = Outbox()
     for _ in range(CAPACITY):
-        outbox.put(Play(1, b"", 0.0))
+        outbox.put(Play(1, b"", 0.0, 0))
     with pytest.raises(OutboxFull):
-        outbox.put(Play(1, b"", 0.0))
+        outbox.put(Play(1, b"", 0.0, 0))

@@ -1,0 +1,192 @@
+"""The native protocol with and without its socket: a session with what it asked for, a client of a running relay."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+import numpy as np
+import pytest
+import redis
+from websockets.asyncio.client import ClientConnection, connect
+
+from relay.admission import Admission, Bounds
+from relay.casting import Role
+from relay.errors import Refused
+from relay.frames import HEADER
+from relay.messages import read_message
+from relay.outputs import Bury, Note, Output, Play, Say, Submit
+from relay.session import Session, Terms
+from storage.redis import WORKERS, worker_key
+from storage.states import VoiceState
+from storage.streams.presence import WorkerLoad
+from storage.streams.wire import Chunk, Failure, Job
+from storage.voices.voices import Speaker
+from tests.conftest import DEADLINE_S, RunningStack, StartStack
+
+TENANT = uuid4()
+VOICE = Speaker(uuid4(), 1, VoiceState.READY)
+TEXT_KEY = b"the tenant's audit key"
+TEXT = "The first sentence is here. The second one follows. And then comes the third. "
+EMBEDDING = np.full(256, 1 / 16, "<f4").tobytes()
+"""Of nobody, but of unit norm: it has a voice."""
+TIMEOUT_S = 20.0
+IDLE_S = 300.0
+
+
+@dataclass
+class FakeClock:
+    """Time that moves when the test says so."""
+
+    now: float = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def unix_ms(self) -> int:
+        return int(self.now * 1000)
+
+
+@dataclass
+class Harness:
+    """A session with what it asked for, sorted."""
+
+    clock: FakeClock = field(default_factory=FakeClock)
+    bounds: Bounds = field(default_factory=lambda: Bounds(max_contexts=40, max_tenant_contexts=30, max_queue=100))
+    capacity: int = 40
+    contexts: int = 40
+    room: bool = True
+    jobs: list[Job] = field(default_factory=list)
+    said: list[dict[str, object]] = field(default_factory=list)
+    frames: list[bytes] = field(default_factory=list)
+    buried: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    left: int = 10**9
+    """How many characters the tenant has left for today."""
+
+    def __post_init__(self) -> None:
+        self.admission = Admission("relay-1", self.clock, self.bounds)
+        self.beat()
+        terms = Terms(TENANT, self.contexts, self.reserve)
+        self.session = Session("relay-1", terms, self.admission, self.clock, lambda: self.room)
+
+    def beat(self, lag: int = 0) -> None:
+        """A heartbeat with one worker that holds `capacity` streams."""
+        loads = {"worker": WorkerLoad(self.capacity, 0, 0.0)}
+        self.admission.observe(loads, {}, self.admission.demand(), lag)
+
+    def reserve(self, characters: int) -> None:
+        if characters > self.left:
+            raise Refused("quota_exceeded", "used up", retry_after_ms=1000, retryable=False)
+        self.left -= characters
+
+    def open(self, context: str = "c") -> list[Output]:
+        return self.send(type="open", context=context, voice=str(VOICE.voice))
+
+    def send(self, **message: object) -> list[Output]:
+        read = read_message(json.dumps(message))
+        if read.type == "open":
+            role = Role(VOICE, hmac.new(TEXT_KEY, digestmod="sha256"))
+            return self.take(self.session.open(read, role))
+        return self.take(self.session.handle(read))
+
+    def receive(self, result: Chunk | Failure) -> list[Output]:
+        return self.take(self.session.receive(result))
+
+    def take(self, outputs: list[Output]) -> list[Output]:
+        for output in outputs:
+            match output:
+                case Submit(job=job):
+                    self.jobs.append(job)
+                case Say(message=message):
+                    self.said.append(message)
+                case Play(frame=frame):
+                    self.frames.append(frame)
+                case Bury(key=key):
+                    self.buried.append(key)
+                case Note():
+                    self.notes.append(output)
+        return outputs
+
+    def types(self) -> list[object]:
+        return [message["type"] for message in self.said]
+
+    def heard(self) -> list[tuple[int, int]]:
+        """(sentence, chunk) of every frame that went out."""
+        return [HEADER.unpack(frame[: HEADER.size])[4:6] for frame in self.frames]
+
+    def spoken(self, job: Job, chunks: int = 3) -> list[Chunk]:
+        """What a worker makes of a job."""
+        pcm = [bytes([job.sentence, number] * 1920) for number in range(chunks)]
+        return [Chunk(job.context, job.sentence, number, number == chunks - 1, pcm[number]) for number in range(chunks)]
+
+    def speak(self, text: str, context: str = "c", chunks: int = 3) -> None:
+        """Have a text spoken to the end of its last sentence."""
+        self.send(type="text", context=context, text=text)
+        done = 0
+        while done < len(self.jobs):
+            for chunk in self.spoken(self.jobs[done], chunks):
+                self.receive(chunk)
+            done += 1
+
+
+@pytest.fixture
+def harness() -> Harness:
+    """With the context `c` open."""
+    made = Harness()
+    made.open()
+    return made
+
+
+@pytest.fixture
+def start_relay(start_stack: StartStack) -> Callable[..., RunningStack]:
+    """`start_relay(idle_timeout_s=2)`: a relay alone, told of a worker that is not there and never goes."""
+
+    def start(**changed: Any) -> RunningStack:
+        stack = start_stack(only=(), workers=1, **changed)
+        with redis.Redis.from_url(stack.services.variables["REDIS_URL"]) as client:
+            client.sadd(WORKERS, "none")
+            client.set(worker_key("none"), json.dumps(asdict(WorkerLoad(8, 0, 0.0))))
+        stack.start("relay")
+        stack.wait_ready()
+        return stack
+
+    return start
+
+
+@asynccontextmanager
+async def open_socket(stack: RunningStack, key: str, **more: Any) -> AsyncIterator[ClientConnection]:
+    """A connection that was greeted."""
+    headers = {"Authorization": f"Bearer {key}"}
+    url = stack.relay_url.replace("http", "ws") + "/v1/stream"
+    async with connect(url, additional_headers=headers, **more) as connection:
+        await hear_until(connection, "hello")
+        yield connection
+
+
+async def open_context(connection: ClientConnection, voice: UUID | str, context: str = "c") -> dict[str, Any]:
+    """The `opened` message."""
+    await connection.send(json.dumps({"type": "open", "context": context, "voice": str(voice)}))
+    opened = await hear_until(connection, "opened")
+    assert isinstance(opened, dict)
+    return opened
+
+
+async def hear_until(connection: ClientConnection, wanted: str | type[bytes]) -> Any:
+    """The next message of this type, or the next frame; what comes before it is passed over."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            message = await connection.recv()
+            if isinstance(message, bytes):
+                if wanted is bytes:
+                    return message
+            elif (read := json.loads(message))["type"] == wanted:
+                return read
+            else:
+                assert read["type"] != "error", read
