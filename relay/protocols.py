@@ -7,9 +7,13 @@ import asyncio
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.protocol import State
 
 HEAD_TIMEOUT_S = 5.0
 """How long a connection may take until its first request's head is complete."""
+
+LINGER_S = 12.0
+"""How long a closed connection may take to be gone; longer than uvicorn waits for the answer to its close frame."""
 
 MAX_UNREAD_PONGS = 256 * 1024
 """Bytes on their way to a client that pings and does not read."""
@@ -41,7 +45,18 @@ class PromptHttp(H11Protocol):
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
-    """Ends connections whose client floods it with pings and leaves the pongs unread."""
+    """Ends connections whose client floods it with pings, or leaves unread what it is sent."""
+
+    def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        """The application is done with the connection: what its client does not read is thrown away.
+
+        One without a close frame (RFC 6455, section 5.5.1) could not be told; there is nothing to wait for.
+        """
+        super().on_task_complete(task)
+        if self.handshake_complete and self.conn.state is State.OPEN:
+            self.transport.abort()
+        else:
+            self.loop.call_later(LINGER_S, self.transport.abort)
 
     def handle_ping(self) -> None:
         """Answer a ping (RFC 6455, section 5.5.2) unless the answers pile up."""

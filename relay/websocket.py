@@ -14,24 +14,27 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from relay import metrics
 from relay.clock import Clock
-from relay.errors import InvalidMessage, RelayError, ServiceUnavailable, UnknownVoice
+from relay.errors import InvalidMessage, RelayError
+from relay.gate import Gate
 from relay.hub import Hub
 from relay.messages import Open, read_message
 from relay.outbox import ROOM_FOR_SENTENCES, Outbox, OutboxFull
-from relay.outputs import Bury, Output, Play, Say, Silence, Submit
-from relay.session import Session
-from storage.database import Database, bounded
-from storage.errors import ServerUnavailable
+from relay.outputs import Bury, Note, Output, Play, Say, Silence, Submit
+from relay.session import Session, Terms
+from relay.under_way import SAMPLE_RATE
+from relay.visitors import HangUp, Visitor
+from storage.streams.speech_log import Spoken
 from storage.streams.wire import Job, Result
-from storage.tables import VoiceState
-from storage.voices.voices import Voice, find_voice
 
 log = structlog.get_logger()
 
 POLICY_VIOLATION = 1008
 INTERNAL_ERROR = 1011
 _WORK_CAPACITY = 1024
+_CUT_OFF_S = 0.5
+"""How long one who may not be here any more is waited for until he has read that he is sent away."""
 _NOT_READING = "the client does not read what it is sent"
+_EXPIRED = "the API key has expired; connect with another"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,58 +47,77 @@ class Limits:
     chunk_ms: int = 80
 
 
-class _HangUp(Exception):
-    """Ends a connection from our side, with a close code and a reason."""
-
-    def __init__(self, code: int, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
-        self.reason = reason
-
-
 class Connection:
-    """One client. Implements the hub's Listener; `run` returns when the connection has ended."""
+    """One client: a Listener to the hub, Watched to the watch; `run` returns when the connection has ended."""
 
-    def __init__(
-        self, socket: WebSocket, tenant: UUID, hub: Hub, database: Database, clock: Clock, limits: Limits
-    ) -> None:
+    def __init__(self, socket: WebSocket, visitor: Visitor, hub: Hub, gate: Gate, clock: Clock, limits: Limits) -> None:
         self._socket = socket
-        self._tenant = tenant
+        self._visitor = visitor
         self._hub = hub
-        self._database = database
+        self._gate = gate
         self._limits = limits
         self._clock = clock
         self._outbox = Outbox()
-        self._session = Session(hub.relay, tenant, hub.admission, clock, self._has_room, limits.chunk_ms)
+        terms = Terms(visitor.tenant, visitor.limits.contexts, self._reserve)
+        self._session = Session(hub.relay, terms, hub.admission, clock, self._has_room, limits.chunk_ms)
+        self._unheard: dict[int, int] = {}
         self._work: asyncio.Queue[Job | str] = asyncio.Queue(_WORK_CAPACITY)
         self._routed: frozenset[str] = frozenset()
-        self._failure: asyncio.Future[_HangUp] = asyncio.get_running_loop().create_future()
+        self._failure: asyncio.Future[HangUp] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
         """Speak with the client until either side ends it."""
         self._hub.join(self)
-        ending = (1000, "")
+        self._gate.watch.join(self, self._visitor.came_at)
+        ending = HangUp(1000, "")
         try:
             self._do(self._session.hello())
             await self._serve()
-        except _HangUp as hang_up:
-            ending = (hang_up.code, hang_up.reason)
+        except HangUp as hang_up:
+            ending = hang_up
         except WebSocketDisconnect:
             pass
         except Exception:
             log.exception("a connection broke")
-            ending = (INTERNAL_ERROR, "a fault of ours; connect again")
+            ending = HangUp(INTERNAL_ERROR, "a fault of ours; connect again")
         finally:
             self._hub.leave(self)
-            await self._bury_all()
-            await self._close(*ending)
+            self._gate.watch.leave(self)
+            # Side by side: when Redis is away, a client is told no later for it.
+            await asyncio.gather(self._close(ending), self._end_all())
 
     def receive(self, result: Result) -> None:
         """Results go straight through the session into the outbox."""
         self._guard(lambda: self._session.receive(result))
 
+    @property
+    def key_id(self) -> UUID:
+        """The key that opened it."""
+        return self._visitor.key_id
+
+    @property
+    def tenant(self) -> UUID:
+        """Whose it is."""
+        return self._visitor.tenant
+
+    @property
+    def voices(self) -> frozenset[UUID]:
+        """The voices of its open contexts."""
+        return self._session.voices
+
+    def cut_off(self, reason: str) -> None:
+        """Whoever is here may not be any more."""
+        self._fail(HangUp(POLICY_VIOLATION, reason, patience_s=_CUT_OFF_S))
+
+    def silence(self, voice: UUID) -> None:
+        """Contexts with this voice end."""
+        self._guard(lambda: self._session.silence(voice))
+
     def tick(self) -> None:
         """Deadlines, and the next sentences of a client that has caught up."""
+        expires_at = self._visitor.expires_at
+        if expires_at is not None and expires_at.timestamp() * 1000 <= self._clock.unix_ms():
+            self.cut_off(_EXPIRED)
         self._guard(lambda: self._session.tick(self._limits.sentence_timeout_s, self._limits.idle_timeout_s))
 
     def resubmit(self) -> None:
@@ -105,15 +127,19 @@ class Connection:
     def _has_room(self) -> bool:
         return len(self._outbox) < ROOM_FOR_SENTENCES
 
+    def _reserve(self, characters: int) -> None:
+        visitor = self._visitor
+        self._gate.quotas.reserve(visitor.tenant, visitor.limits.characters_per_day, characters)
+
     def _guard(self, step: Callable[[], list[Output]]) -> None:
         """A fault in this connection's session ends this connection, not the hub that serves them all."""
         try:
             self._do(step())
         except Exception:
             log.exception("a session broke")
-            self._fail(_HangUp(INTERNAL_ERROR, "a fault of ours; connect again"))
+            self._fail(HangUp(INTERNAL_ERROR, "a fault of ours; connect again"))
 
-    def _fail(self, hang_up: _HangUp) -> None:
+    def _fail(self, hang_up: HangUp) -> None:
         if not self._failure.done():
             self._failure.set_result(hang_up)
 
@@ -138,12 +164,12 @@ class Connection:
             except TimeoutError as error:
                 if self._session.keys:
                     continue
-                raise _HangUp(POLICY_VIOLATION, "nothing was said for too long") from error
+                raise HangUp(POLICY_VIOLATION, "nothing was said for too long") from error
             if event["type"] == "websocket.disconnect":
                 raise WebSocketDisconnect(event.get("code", 1005))
             await self._hear(event.get("text"))
             if self._session.abusive:
-                raise _HangUp(POLICY_VIOLATION, "too many messages that cannot be read")
+                raise HangUp(POLICY_VIOLATION, "too many messages that cannot be read")
 
     async def _hear(self, raw: str | None) -> None:
         context = None
@@ -154,24 +180,12 @@ class Connection:
             context = message.context
             if isinstance(message, Open):
                 self._session.check_open(message)
-                self._do(self._session.open(message, await self._find_voice(message.voice)))
+                self._do(self._session.open(message, await self._gate.casting.cast(self.tenant, message.voice)))
             else:
                 self._do(self._session.handle(message))
         except RelayError as error:
             # An error that names a context has ended it; one that is open goes on.
             self._do(self._session.refuse(error, None if self._session.holds(context) else context))
-
-    async def _find_voice(self, voice_id: str) -> Voice:
-        try:
-            voice = await bounded(find_voice(self._database, self._tenant, UUID(voice_id)))
-        except ValueError as error:
-            raise UnknownVoice(voice_id) from error
-        except ServerUnavailable as error:
-            log.warning("no voice look-up", reason=str(error))
-            raise ServiceUnavailable from error
-        if voice is None or voice.state is not VoiceState.READY:
-            raise UnknownVoice(voice_id)
-        return voice
 
     def _do(self, outputs: list[Output]) -> None:
         """Queue what the session wants done, in its order; nothing here waits."""
@@ -181,13 +195,15 @@ class Connection:
                     case Say() | Play():
                         self._outbox.put(output)
                     case Silence(context=context):
-                        self._outbox.drop(context)
+                        self._unheard[context] = self._outbox.drop(context)
+                    case Note():
+                        self._note(output)
                     case Submit(job=job):
                         self._work.put_nowait(job)
                     case Bury(key=key):
                         self._work.put_nowait(key)
         except (OutboxFull, asyncio.QueueFull):
-            self._fail(_HangUp(POLICY_VIOLATION, _NOT_READING))
+            self._fail(HangUp(POLICY_VIOLATION, _NOT_READING))
         if self._routed != self._session.keys:
             self._routed = self._session.keys
             self._hub.route(self, self._routed)
@@ -211,19 +227,45 @@ class Connection:
                     else:
                         await self._socket.send_text(json.dumps(item.message))
             except TimeoutError as error:
-                raise _HangUp(POLICY_VIOLATION, _NOT_READING) from error
+                raise HangUp(POLICY_VIOLATION, _NOT_READING) from error
 
     async def _watch(self) -> None:
         raise await self._failure
 
-    async def _bury_all(self) -> None:
-        for output in self._session.close():
-            if isinstance(output, Bury):
-                await self._hub.bury(output.key)
+    def _note(self, note: Note) -> None:
+        samples = note.samples - self._unheard.pop(note.context, 0)
+        spoken = Spoken(
+            tenant=self.tenant,
+            voice=note.voice,
+            version=note.version,
+            key_id=self.key_id,
+            origin=self._visitor.origin,
+            context=note.key,
+            sentences=note.sentences,
+            characters=note.characters,
+            audio_ms=1000 * samples // SAMPLE_RATE,
+            text_hmac=note.text_hmac,
+            at_ms=self._clock.unix_ms(),
+        )
+        self._gate.notes.put(spoken)
 
-    async def _close(self, code: int, reason: str) -> None:
+    async def _end_all(self) -> None:
+        """The contexts end with their connection: what they have spoken is noted, workers are stopped."""
+        keys = []
+        for output in self._session.close():
+            match output:
+                case Silence(context=context):
+                    self._unheard[context] = self._outbox.drop(context)
+                case Note():
+                    self._note(output)
+                case Bury(key=key):
+                    keys.append(key)
+        await asyncio.gather(*map(self._hub.bury, keys))
+
+    async def _close(self, ending: HangUp) -> None:
         if self._socket.client_state is WebSocketState.DISCONNECTED:
             return
+        patience_s = self._limits.send_timeout_s if ending.patience_s is None else ending.patience_s
         with suppress(RuntimeError, TimeoutError, WebSocketDisconnect):
-            async with asyncio.timeout(self._limits.send_timeout_s):
-                await self._socket.close(code, reason)
+            async with asyncio.timeout(patience_s):
+                await self._socket.close(ending.code, ending.reason)

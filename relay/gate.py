@@ -1,0 +1,61 @@
+"""What stands between the doors and the service: rates, quotas, the watch over keys and voices, and the record.
+
+One of each a process; `run` is what they do beside the connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from relay.casting import Casting
+from relay.clock import SystemClock
+from relay.quotas import Quotas
+from relay.rate_limits import RateLimiter
+from relay.revocations import Watch
+from relay.speech_notes import SpeechNotes
+from storage.database import Database
+from storage.encryption.keyring import Keyring
+from storage.redis import connect
+from storage.settings import Settings
+
+_RATE_CONNECTIONS = 4
+_OTHER_CONNECTIONS = 6
+"""Two that listen, and some for quotas, notes and tombstones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The parts, for whoever needs one."""
+
+    limiter: RateLimiter
+    quotas: Quotas
+    watch: Watch
+    notes: SpeechNotes
+    casting: Casting
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, settings: Settings, database: Database, keyring: Keyring) -> AsyncIterator[Gate]:
+        """A gate with connections to Redis of its own, so that a flood of requests delays no audio, nor the watch."""
+        rates = connect(settings.redis_url, connections=_RATE_CONNECTIONS)
+        redis = connect(settings.redis_url, connections=_OTHER_CONNECTIONS)
+        try:
+            yield cls(
+                RateLimiter(rates, settings.max_wrong_keys_per_minute),
+                Quotas(redis, SystemClock()),
+                Watch(redis, database),
+                SpeechNotes(redis),
+                Casting(database, keyring),
+            )
+        finally:
+            await rates.aclose()
+            await redis.aclose()
+
+    async def run(self) -> None:
+        """Share, listen and write until cancelled; then write what is left."""
+        async with asyncio.TaskGroup() as group:
+            for part in (self.quotas.run, self.watch.run, self.notes.run):
+                group.create_task(part())
