@@ -8,6 +8,7 @@ Whoever removes the log's tail and its signed heads alike is found by a head kep
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import func, select
@@ -21,28 +22,19 @@ from storage.evidence import jws
 from storage.evidence.audit import GENESIS, PLATFORM, Head
 from storage.evidence.chain import BATCH, SignedHeads, Verdict, verify_chain
 from storage.evidence.signing import Signer, load_public_keys, load_signer
+from storage.states import TenantState
 from storage.tables import audit_checkpoints, audit_log, tenants
 
 KIND = "timbrelay-audit-head"
+CLOSED_LIMIT = 100
 _FORMAT = 1
 
 
-async def write_checkpoints(database: Database, keyring: Keyring) -> list[Verdict]:
-    """Sign the head of every chain that has grown; returns the verdicts on those that are not sound, for an alarm.
+async def write_checkpoint(connection: AsyncConnection, keyring: Keyring, tenant: UUID) -> Verdict:
+    """Sign the tenant's head, if what was written since the last signed one, and that one itself, is sound.
 
     Raises what `load_signer` raises.
     """
-    broken = []
-    async for tenant in list_chains(database):
-        async with database.transaction(tenant=tenant) as connection:
-            verdict = await write_checkpoint(connection, keyring, tenant)
-        if not verdict.sound:
-            broken.append(verdict)
-    return broken
-
-
-async def write_checkpoint(connection: AsyncConnection, keyring: Keyring, tenant: UUID) -> Verdict:
-    """Sign the tenant's head, if what was written since the last signed one, and that one itself, is sound."""
     heads = find_heads(connection, tenant, await load_public_keys(connection))
     last, start = await _find_start(connection, tenant)
     verdict = await verify_chain(connection, tenant, start=start, heads=heads)
@@ -76,6 +68,15 @@ async def list_chains(database: Database) -> AsyncIterator[UUID]:
         if len(found) < BATCH:
             return
         last = found[-1]
+
+
+async def list_closed(database: Database, since: datetime) -> list[UUID]:
+    """The newest hundred of the tenants that were deleted since then: their last entries are still to be signed."""
+    columns = tenants.c
+    query = select(columns.id).where(columns.state == TenantState.DELETED, columns.deleted_at >= since)
+    async with database.transaction(operator=True) as connection:
+        found = await connection.execute(query.order_by(columns.deleted_at.desc(), columns.id).limit(CLOSED_LIMIT))
+        return list(found.scalars())
 
 
 async def _find_start(connection: AsyncConnection, tenant: UUID) -> tuple[int, Head]:

@@ -16,7 +16,7 @@ from sqlalchemy import text
 from storage.database import Database
 from storage.encryption.keyring import Keyring
 from storage.evidence.audit import PLATFORM, Act, append, read_head
-from storage.evidence.checkpoints import write_checkpoints
+from storage.evidence.checkpoints import write_checkpoint
 from storage.evidence.receipts import Receipt, SaltedId, StoreOutcome, sign_receipt
 from storage.evidence.signing import load_signer
 from storage.settings import Settings
@@ -63,7 +63,7 @@ async def log(database: Database, keyring: Keyring, superuser: Database) -> None
         async with database.transaction(tenant=tenant) as connection:
             acts = (Act("key:7", "voice.created", "voice", str(VOICE), "cli", {"count": n}) for n in range(count))
             await append(connection, tenant, *acts)
-    assert await write_checkpoints(database, keyring) == []
+            assert (await write_checkpoint(connection, keyring, tenant)).sound
 
 
 @pytest.fixture

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import text
 
 from storage.database import Database
 from storage.encryption.keyring import Keyring
-from storage.evidence.audit import ACTS_LIMIT, PLATFORM, Head, read_audit
+from storage.evidence.audit import ACTS_LIMIT, PLATFORM, Head, hash_entry, read_audit
 from storage.evidence.chain import Flaw, Verdict, holds, verify_chain
-from storage.evidence.checkpoints import KIND, find_heads, list_chains, write_checkpoint, write_checkpoints
+from storage.evidence.checkpoints import KIND, find_heads, list_chains, list_closed, write_checkpoint
 from storage.evidence.signing import load_public_keys, load_signer, rotate_signer
 from storage.settings import Settings
 from storage.tables import audit_checkpoints
@@ -123,6 +124,19 @@ async def test_a_removed_entry_is_missed(database: Database, tamper: Tamper) -> 
     assert (await verify(database)).sequence == 2
 
 
+async def test_an_entry_that_was_hashed_anew_breaks_the_link(database: Database, tamper: Tamper) -> None:
+    """A forger who hashes his entry himself is found at the next one, which tells of another hash."""
+    await record(database, *(act(number) for number in range(3)))
+    async with database.transaction(tenant=TENANT) as connection:
+        entry = (await read_audit(connection, TENANT))[1]
+    microseconds = (entry.at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    told = ("key:8", entry.action, entry.object_kind, entry.object_id, entry.origin, entry.detail)
+    digest = hash_entry(TENANT, 2, microseconds, told, entry.previous_hash).hex()
+    await tamper(rf"UPDATE audit_log SET actor = 'key:8', hash = '\x{digest}' WHERE sequence = 2")  # noqa: S608
+    verdict = await verify(database)
+    assert (verdict.sequence, verdict.flaw) == (3, Flaw.UNLINKED)
+
+
 async def test_a_tail_that_was_cut_off_is_missed(database: Database, keyring: Keyring, tamper: Tamper) -> None:
     """The signed head tells of entries that are gone without a gap."""
     await record(database, *(act(number) for number in range(5)))
@@ -188,16 +202,14 @@ async def test_only_what_has_grown_is_signed(database: Database, keyring: Keyrin
     assert (await verify(database)).signed == 2
 
 
-async def test_every_chain_is_signed(database: Database, keyring: Keyring, tamper: Tamper) -> None:
-    """The periodic work signs the platform's chain and every tenant's, and reports those that are not sound."""
-    await tamper(*(f"INSERT INTO tenants (id, name) VALUES ('{tenant}', '{tenant}')" for tenant in (TENANT, OTHER)))  # noqa: S608
-    for tenant in (TENANT, OTHER, PLATFORM):
-        await record(database, act(), act(), tenant=tenant)
+async def test_the_chains_of_deleted_tenants_are_listed(database: Database, tamper: Tamper) -> None:
+    """Verification goes through every chain that there ever was; those that were closed lately are still signed."""
+    states = {TENANT: "'active', NULL", OTHER: "'deleted', '2026-03-01 12:00+00'"}
+    insert = "INSERT INTO tenants (id, name, state, deleted_at) VALUES ('{0}', '{0}', {1})"
+    await tamper(*(insert.format(tenant, state) for tenant, state in states.items()))
     assert [tenant async for tenant in list_chains(database)] == [PLATFORM, *sorted((TENANT, OTHER))]
-    assert await write_checkpoints(database, keyring) == []
-    await tamper(f"UPDATE audit_log SET actor = 'key:8' WHERE sequence = 2 AND tenant_id = '{OTHER}'")  # noqa: S608
-    (broken,) = await write_checkpoints(database, keyring)
-    assert (broken.tenant, broken.sequence, broken.flaw) == (OTHER, 2, Flaw.CHANGED)
+    assert await list_closed(database, datetime(2026, 3, 1, 12, tzinfo=UTC)) == [OTHER]
+    assert await list_closed(database, datetime(2026, 3, 1, 13, tzinfo=UTC)) == []
 
 
 async def test_a_head_that_was_told_is_looked_for(database: Database) -> None:
