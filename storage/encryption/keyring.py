@@ -79,7 +79,8 @@ class Keyring:
             return found
         data_key = new_key()
         made = upsert(data_keys).values(**await self._wrap(connection, tenant, owner, data_key))
-        if (await connection.execute(made.on_conflict_do_nothing())).rowcount:
+        first = made.on_conflict_do_nothing().returning(data_keys.c.owner_id)
+        if (await connection.execute(first)).scalar() is not None:
             return data_key
         return await self.load_or_make_data_key(connection, tenant, owner)
 
@@ -135,11 +136,7 @@ class Keyring:
         if kept is not None and kept[0] > self._clock():
             self._kept.move_to_end(row.id)
             return kept[1]
-        key = await self._ask_once(row)
-        self._kept[row.id] = (self._clock() + CACHE_TTL_S, key)
-        while len(self._kept) > CACHE_CAPACITY:
-            self._kept.popitem(last=False)
-        return key
+        return await self._ask_once(row)
 
     async def _ask_once(self, row: Row[Any]) -> SecretBytes:
         """However many wait for a key, its provider is asked once; all of them are given the answer."""
@@ -155,10 +152,14 @@ class Keyring:
             raise ServerUnavailable(self._silence.server, self._silence.reason)
         label = Label(row.tenant_id, row.id, Kind.TENANT_KEY)
         try:
-            return await asyncio.to_thread(self.provider.unwrap, WrappedKey(row.root_key_id, row.wrapped_key), label)
+            key = await asyncio.to_thread(self.provider.unwrap, WrappedKey(row.root_key_id, row.wrapped_key), label)
         except ServerUnavailable as error:
             self._silence, self._silent_until = error, self._clock() + SILENCE_S
             raise
+        self._kept[row.id] = (self._clock() + CACHE_TTL_S, key)
+        while len(self._kept) > CACHE_CAPACITY:
+            self._kept.popitem(last=False)
+        return key
 
 
 async def destroy_data_key(connection: AsyncConnection, owner: UUID) -> bool:
