@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import make_url, text
+from sqlalchemy import URL, create_engine, make_url, text
 from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.pool import NullPool
 
 from storage.database import Database
 from storage.encryption.nesting import flatten_keys, nest_keys
@@ -38,7 +39,7 @@ class Owner:
 
 
 def migrate(owner: Owner, revision: str = "head") -> None:
-    """Bring the database up to a revision, or back down to one, in one transaction.
+    """Bring the database up to a revision, or back down to one (`base`: to nothing), in one transaction.
 
     Raises SQLAlchemyError, alembic's CommandError, or RootKeyError; the database is then as it was.
     """
@@ -50,9 +51,7 @@ def migrate(owner: Owner, revision: str = "head") -> None:
     config.attributes["operator_role"] = owner.operator_role
     config.attributes["nest_keys"] = partial(nest_keys, open_keys=owner.open_keys)
     config.attributes["flatten_keys"] = partial(flatten_keys, open_keys=owner.open_keys)
-    # By its number alone: a revision below the present one is a way down.
-    back = revision != "head" and revision < REVISION
-    (command.downgrade if back else command.upgrade)(config, revision)
+    (command.downgrade if _is_back(config.attributes["url"], revision) else command.upgrade)(config, revision)
 
 
 async def check_revision(database: Database) -> None:
@@ -64,6 +63,16 @@ async def check_revision(database: Database) -> None:
         raise SchemaMismatch(None, REVISION) from error
     if found != REVISION:
         raise SchemaMismatch(found, REVISION)
+
+
+def _is_back(url: URL, revision: str) -> bool:
+    """Whether the way to a revision leads down: revisions are numbers, and `base` is before the first."""
+    from alembic.migration import MigrationContext
+
+    engine = create_engine(url, poolclass=NullPool)
+    with engine.connect() as connection:
+        current = MigrationContext.configure(connection).get_current_revision()
+    return current is not None and revision != "head" and (revision == "base" or revision < current)
 
 
 def _config() -> Config:

@@ -30,7 +30,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Back to data keys under the root key; the operator's keys, and those that have expired, end."""
+    """Back to data keys under the root key; keys end whose limits the older release would not keep."""
     _flatten_data_keys()
     op.execute("ALTER TABLE keyring.data_keys SET SCHEMA public")
     op.execute("ALTER TABLE data_keys ADD FOREIGN KEY (tenant_id) REFERENCES tenants (id)")
@@ -194,7 +194,16 @@ def _restore_tenants_and_keys() -> None:
     op.execute("DROP POLICY operator_rows ON tenants")
     op.execute("DROP POLICY operator_rows ON api_keys")
     op.execute("DROP POLICY named_key ON tenants")
-    op.execute("DELETE FROM api_keys WHERE tenant_id IS NULL OR expires_at < now()")
+    op.execute("DROP POLICY named_key ON api_keys")
+    op.execute(
+        "CREATE POLICY named_key ON api_keys FOR SELECT"
+        " USING (encode(key_hash, 'hex') = nullif(current_setting('app.key_hash', true), ''))"
+    )
+    op.execute("DELETE FROM api_keys WHERE tenant_id IS NULL")
+    op.execute(
+        "UPDATE api_keys k SET revoked_at = now() FROM tenants t WHERE t.id = k.tenant_id AND k.revoked_at IS NULL"
+        " AND (t.state <> 'active' OR k.expires_at IS NOT NULL OR NOT k.scopes @> ARRAY['speak', 'enrol'])"
+    )
     op.drop_constraint("scopes", "api_keys")
     op.drop_index("keys_of_a_tenant", "api_keys")
     for name in ("name", "scopes", "expires_at", "replaced_by"):

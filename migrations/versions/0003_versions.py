@@ -30,13 +30,17 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Back to one version a voice; what the older release has no words for is left out."""
+    """Back to one version a voice; recordings that wait to replace one, aliases and times to come of consents are lost.
+
+    Nothing that was ended begins to speak again: see `_end_what_has_no_form`.
+    """
     op.drop_table("voice_aliases")
-    for table in CHANGED:
+    for table in (*CHANGED, "keyring.data_keys"):
         op.execute(f"ALTER TABLE {table} NO FORCE ROW LEVEL SECURITY")
+    _end_what_has_no_form()
     _restore_voices()
     _restore_consents()
-    for table in CHANGED:
+    for table in (*CHANGED, "keyring.data_keys"):
         op.execute(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY")
 
 
@@ -55,6 +59,8 @@ def _change_consents() -> None:
         op.add_column("consents", sa.Column(name, sa.Text, nullable=False, server_default=earlier))
         op.alter_column("consents", name, server_default=None)
     op.alter_column("consents", "sealed", nullable=True)
+    # As this migration's way down leaves those that permit nothing any more.
+    op.execute("UPDATE consents SET state = 'deleted', sealed = NULL WHERE sealed = ''::bytea")
     op.add_column("consents", sa.Column("recording", sa.LargeBinary))
     op.add_column("consents", _time("expires_at"))
     op.add_column("consents", _time("withdrawn_at"))
@@ -100,14 +106,22 @@ def _change_voices() -> None:
 
 
 def _move_versions() -> None:
-    """A failed voice had no version row left, and its reason stood with the voice."""
+    """A failed voice had no version row left, and its reason stood with the voice.
+
+    One that has its embedding all the same was disabled before this migration was undone.
+    """
+    op.execute(
+        "UPDATE voices o SET state = 'disabled', error_code = NULL, error_message = NULL FROM voice_versions v"
+        " WHERE v.voice_id = o.id AND v.version = o.version AND o.state = 'failed' AND v.embedding IS NOT NULL"
+    )
     op.execute(
         "INSERT INTO voice_versions (voice_id, version, tenant_id, state, stage, consent_id, finished_at)"
         " SELECT id, version, tenant_id, 'failed', 'ended', consent_id, created_at FROM voices WHERE state = 'failed'"
         " ON CONFLICT DO NOTHING"
     )
     op.execute(
-        "UPDATE voice_versions v SET state = o.state, consent_id = o.consent_id, error_code = o.error_code,"
+        "UPDATE voice_versions v SET state = CASE WHEN o.state = 'disabled' THEN 'ready' ELSE o.state END,"
+        " consent_id = o.consent_id, error_code = o.error_code,"
         " error_message = o.error_message, stage = CASE WHEN o.state = 'pending' THEN 'waiting' ELSE 'ended' END,"
         " finished_at = CASE WHEN o.state = 'pending' THEN NULL ELSE v.created_at END"
         " FROM voices o WHERE o.id = v.voice_id"
@@ -158,6 +172,19 @@ def _make_aliases() -> None:
     op.execute(f"CREATE POLICY own_rows ON voice_aliases USING (tenant_id = {CURRENT_TENANT})")
 
 
+def _end_what_has_no_form() -> None:
+    """Consents that permit nothing any more, what hangs on them, and deletions under way: the keys go with them."""
+    op.execute("UPDATE consents SET sealed = NULL WHERE state <> 'active' OR expires_at <= now()")
+    op.execute(
+        "UPDATE voices SET state = 'deleted', name = '', deleted_at = now() WHERE state = 'deleting'"
+        " OR state <> 'deleted' AND consent_id IN (SELECT id FROM consents WHERE sealed IS NULL)"
+    )
+    op.execute(
+        "DELETE FROM keyring.data_keys WHERE owner_id IN (SELECT id FROM voices WHERE state = 'deleted'"
+        " UNION SELECT id FROM consents WHERE sealed IS NULL)"
+    )
+
+
 def _restore_voices() -> None:
     op.add_column("voices", sa.Column("error_code", sa.Text))
     op.add_column("voices", sa.Column("error_message", sa.Text))
@@ -166,11 +193,13 @@ def _restore_voices() -> None:
         " WHERE v.voice_id = o.id AND v.version = o.latest_version AND o.state = 'failed'"
     )
     op.execute("UPDATE voices SET version = latest_version WHERE version = 0")
-    op.execute("UPDATE voices SET state = 'ready' WHERE state = 'disabled'")
-    op.execute("UPDATE voices SET state = 'deleted', name = '' WHERE state = 'deleting'")
     op.execute(
         "DELETE FROM voice_versions v USING voices o WHERE o.id = v.voice_id"
         " AND (v.version <> o.version OR o.state IN ('failed', 'deleted'))"
+    )
+    op.execute(
+        "UPDATE voices SET state = 'failed', error_code = 'disabled', error_message = 'the voice was disabled'"
+        " WHERE state = 'disabled'"
     )
     for index in ("voices_listed", "voices_by_name", "voices_by_last_use", "voices_of_a_consent"):
         op.drop_index(index, "voices")
@@ -192,7 +221,6 @@ def _restore_voices() -> None:
 
 
 def _restore_consents() -> None:
-    """A consent that permits nothing any more has no form in the older schema: its statement is gone with it."""
     op.execute("UPDATE consents SET sealed = ''::bytea WHERE sealed IS NULL")
     op.alter_column("consents", "sealed", nullable=False)
     for index in ("consents_of_a_tenant", "consents_that_expire"):

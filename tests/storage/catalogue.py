@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import text
+from typing import Any
+
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -41,3 +43,24 @@ async def attempt(connection: AsyncConnection, statement: str, **values: object)
     except DBAPIError as error:
         assert getattr(error.orig, "sqlstate", None) in OTHER_REFUSALS, error
         return 0
+
+
+def list_objects(connection: Connection) -> set[tuple[Any, ...]]:
+    """Everything in the schema that has a name: tables, columns, indexes, constraints, policies, functions."""
+    queries = (
+        "SELECT 'column', table_schema, table_name, column_name, data_type, is_nullable, column_default"
+        " FROM information_schema.columns WHERE table_schema IN ('public', 'keyring')",
+        "SELECT 'index', schemaname, tablename, indexname, indexdef FROM pg_indexes"
+        " WHERE schemaname IN ('public', 'keyring')",
+        "SELECT 'constraint', conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint"
+        " WHERE connamespace::regnamespace::text IN ('public', 'keyring')",
+        "SELECT 'policy', schemaname, tablename, policyname, roles::text, cmd, qual FROM pg_policies",
+        "SELECT 'grant', table_schema, table_name, grantee, privilege_type FROM information_schema.role_table_grants"
+        " WHERE grantee LIKE 'timbrelay%' AND table_schema IN ('public', 'keyring')",
+        "SELECT 'force', relname, relrowsecurity, relforcerowsecurity FROM pg_class"
+        " WHERE relnamespace::regnamespace::text IN ('public', 'keyring') AND relkind = 'r'",
+        "SELECT 'function', proname FROM pg_proc WHERE pronamespace::regnamespace::text IN ('public', 'keyring')",
+        "SELECT 'trigger', tgname, tgrelid::regclass::text FROM pg_trigger WHERE NOT tgisinternal",
+        "SELECT 'schema', nspname FROM pg_namespace WHERE nspname = 'keyring'",
+    )
+    return {tuple(row) for query in queries for row in connection.execute(text(query))}

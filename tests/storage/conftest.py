@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, date, datetime
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
-from sqlalchemy import insert, text
+from psycopg import sql
+from sqlalchemy import Connection, create_engine, insert, make_url, text
+from sqlalchemy.pool import NullPool
 
 from storage.database import Database
 from storage.encryption.keyring import Keyring
+from storage.encryption.providers.choice import open_provider
 from storage.evidence.audit import Act, append
+from storage.schema import Owner, migrate
 from storage.settings import Settings
 from storage.tables import audit_checkpoints, deletions
 from storage.tenancy.idempotency import begin
@@ -23,6 +29,7 @@ from tests.storage.catalogue import find_tables
 EMBEDDING = bytes(range(256)) * 4
 
 FillTenant = Callable[[str], Awaitable[UUID]]
+Migrate = Callable[[str], None]
 
 
 @pytest.fixture
@@ -83,3 +90,42 @@ async def tables(owner: Database, victim: UUID) -> dict[str, str]:
             query = text(f"SELECT count(*) FROM {table} WHERE {column} = :victim")  # noqa: S608
             assert (await connection.execute(query, {"victim": victim})).scalar(), f"{table} is empty"
     return found
+
+
+@pytest.fixture
+def empty(settings: Settings) -> Iterator[Settings]:
+    """The settings with a database that was never migrated."""
+    name = (make_url(settings.owner_url).database or "") + "_empty"
+    with psycopg.connect(settings.owner_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        urls = (settings.database_url, settings.owner_url)
+        own, owners = (make_url(url).set(database=name).render_as_string(hide_password=False) for url in urls)
+        yield settings.model_copy(update={"database_url": own, "database_owner_url": owners})
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def go(empty: Settings) -> Migrate:
+    """`go("0002")` migrates the empty database up or down."""
+    owner = Owner(empty.owner_url, empty.service_role, empty.operator_role, lambda: open_provider(empty))
+    return lambda revision: migrate(owner, revision)
+
+
+@contextmanager
+def as_owner(settings: Settings) -> Iterator[Connection]:
+    """A transaction of the owner's, without waiting."""
+    url = make_url(settings.owner_url).set(drivername="postgresql+psycopg")
+    engine = create_engine(url, poolclass=NullPool)
+    with engine.begin() as connection:
+        yield connection
+    engine.dispose()
+
+
+@asynccontextmanager
+async def served(settings: Settings) -> AsyncIterator[tuple[Database, Keyring]]:
+    """The database as a service would see it, and its keyring."""
+    database = Database.for_service(settings)
+    try:
+        yield database, Keyring.from_settings(settings)
+    finally:
+        await database.close()
