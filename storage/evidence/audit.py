@@ -125,7 +125,7 @@ async def append(connection: AsyncConnection, tenant: UUID, *acts: Act) -> None:
         entry = _follow(tenant, head, act, (act.at or now).astimezone(UTC))
         head = Head(entry.sequence, entry.hash)
         rows.append({column: getattr(entry, name) for name, column in _COLUMNS.items()})
-    await connection.execute(insert(audit_log).values(rows))
+    await connection.execute(insert(audit_log), rows)
 
 
 async def read_head(connection: AsyncConnection, tenant: UUID) -> Head:
