@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta, timezone
@@ -16,7 +17,18 @@ from sqlalchemy.exc import DBAPIError
 
 from storage.database import Database
 from storage.encryption.keyring import Keyring
-from storage.evidence.audit import GENESIS, PLATFORM, Act, Detail, append, audit_key, hash_text, read_audit, read_head
+from storage.evidence.audit import (
+    GENESIS,
+    PLATFORM,
+    Act,
+    Detail,
+    append,
+    audit_key,
+    hash_entry,
+    hash_text,
+    read_audit,
+    read_head,
+)
 from storage.evidence.canonical import canonical
 from storage.settings import Settings
 from storage.states import VoiceState
@@ -228,6 +240,17 @@ def test_the_canonical_form_is_that_of_the_standard() -> None:
         '{"\\r":"€$\\u000f\\nA\'\\"\\\\","1":[0.000001,4.5,100000000000000000000,0],"😀":1,"\ufb33":333333333.3333333}'
     )
     assert canonical(value).decode() == expected
+
+
+def test_an_entry_has_the_hash_that_the_docs_tell() -> None:
+    """docs/evidence.md: SHA-256 over this text; were the form to change, every log there is would be broken."""
+    told = ("key:7", "voice.created", "voice", "v1", "192.0.2.7", {"share": 0.25, "count": 3})
+    form = (
+        '{"action":"voice.created","actor":"key:7","at":1772366400123456,"detail":{"count":3,"share":0.25},"format":1,'
+        '"object_id":"v1","object_kind":"voice","origin":"192.0.2.7","previous":"' + "0" * 64 + '","sequence":1,'
+        '"tenant":"6d1f6a3e-2a9b-4f0a-9d55-5a6a4f4f9b11"}'
+    )
+    assert hash_entry(TENANT, 1, 1_772_366_400_123_456, told, GENESIS) == hashlib.sha256(form.encode()).digest()
 
 
 async def test_times_are_kept_to_the_microsecond_in_any_zone(database: Database) -> None:
