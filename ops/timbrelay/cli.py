@@ -134,6 +134,19 @@ def bench(
     run(context.obj.environment, context.obj.interruption, plan)
 
 
+@app.command("bench-storage")
+def bench_storage(
+    context: typer.Context,
+    voices: Annotated[int, typer.Option(min=10_000, max=10_000_000, help="How many voices.")] = 100_000,
+    seed: Annotated[int, typer.Option(help="The same seed, the same choices.")] = 0,
+    record: Annotated[bool, typer.Option("--record", help="Write docs/benchmarks-storage.md.")] = False,
+) -> None:
+    """Measure how long storage takes with many voices in it."""
+    from timbrelay.commands.bench_storage import run
+
+    run(context.obj.environment, context.obj.interruption, voices, seed, record)
+
+
 @app.command()
 def doctor(context: typer.Context) -> None:
     """Find out what is wrong on this machine."""
@@ -150,15 +163,46 @@ def migrate(context: typer.Context) -> None:
     run_migrate(context.obj.environment)
 
 
+@app.command()
+def backup(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="The new file.")],
+    keyring: Annotated[
+        bool, typer.Option("--keyring", help="The wrapped keys, to be kept apart and not for long.")
+    ] = False,
+) -> None:
+    """Back up the data, or, into a file of its own, the keys that open it."""
+    from timbrelay.commands.backup import run_backup
+
+    run_backup(context.obj.environment, file, keyring=keyring)
+
+
+@app.command()
+def restore(
+    context: typer.Context,
+    file: Annotated[Path | None, typer.Argument(help="A backup of the data.")] = None,
+    keyring: Annotated[Path | None, typer.Option(help="The latest backup of the keyring.")] = None,
+) -> None:
+    """Bring a backup back into an empty database; what was deleted since is deleted again."""
+    from timbrelay.commands.backup import run_restore
+
+    run_restore(context.obj.environment, context.obj.interruption, file, keyring)
+
+
 @keys_app.command("create")
 def create_key(
     context: typer.Context,
-    tenant: Annotated[str, typer.Option(help="The tenant's name; made if there is none.")],
+    tenant: Annotated[str, typer.Option(help="The tenant's name; made if there is none.")] = "",
+    scopes: Annotated[str, typer.Option(help="What it is for, with commas between them.")] = "speak,enrol,admin",
+    expires: Annotated[str, typer.Option(help="When it ends: `90d`, or a time; never when left out.")] = "",
+    operator: Annotated[bool, typer.Option("--operator", help="The operator's own, for /v1/operator.")] = False,
 ) -> None:
-    """Make a key for a tenant and print it, this once."""
+    """Make a key for a tenant, or for the operator, and print it, this once."""
     from timbrelay.commands.operator import run_create
+    from timbrelay.keys import parse_order
 
-    run_create(context.obj.environment, context.obj.interruption, tenant)
+    order = parse_order(tenant, scopes, expires, operator)
+    run_create(context.obj.environment, context.obj.interruption, order)
 
 
 @keys_app.command("revoke")

