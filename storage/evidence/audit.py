@@ -105,7 +105,7 @@ class Head:
 BEGINNING = Head(0, GENESIS)
 """Of a chain without an entry."""
 
-_COLUMNS = {known.name: {"tenant": "tenant_id"}.get(known.name, known.name) for known in fields(Entry)}
+_COLUMNS = {"tenant": "tenant_id"} | {known.name: known.name for known in fields(Entry)[1:]}
 
 
 async def append(connection: AsyncConnection, tenant: UUID, *acts: Act) -> None:

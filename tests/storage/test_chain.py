@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
@@ -70,6 +71,19 @@ async def test_writers_at_once_make_no_gap_and_no_fork(settings: Settings) -> No
         verdict = await verify_chain(connection, TENANT)
     await database.close()
     assert (verdict.sound, verdict.head.sequence) == (True, 300)
+
+
+async def test_what_the_database_makes_of_a_detail_keeps_its_hash(database: Database) -> None:
+    """Numbers of every size and sign and words of every character come back from JSONB as what was hashed."""
+    draw = random.Random(5)
+    floats = [draw.choice((-1, 1)) * draw.random() * 10.0 ** draw.randrange(-9, 15) for _ in range(600)]
+    integers = [draw.choice((-1, 1)) * draw.randrange(2 ** draw.randrange(1, 54)) for _ in range(200)]
+    words = ["".join(chr(draw.randrange(33, 127)) for _ in range(draw.randrange(1, 40))) for _ in range(200)]
+    values = [*floats, *integers, *words, "", True, False, None, -0.0, 1e-7, 0.5e-6, 9007199254740991, 0.1 + 0.2]
+    await record(database, *(act(detail={"one": value, "many": [value, 1]}) for value in values[:1000]))
+    await record(database, *(act(detail={"one": value}) for value in values[1000:]))
+    verdict = await verify(database)
+    assert (verdict.flaw, verdict.head.sequence) == (None, len(values))
 
 
 async def test_a_log_longer_than_a_batch_is_verified_to_its_end(database: Database) -> None:

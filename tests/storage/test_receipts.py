@@ -54,6 +54,7 @@ def receipt() -> Receipt:
     }
     deletion = Deletion(
         id=uuid4(),
+        tenant_id=TENANT,
         object_kind=ObjectKind.VOICE,
         object_id=VOICE,
         state=DeletionState.RUNNING,
