@@ -25,7 +25,7 @@ from storage.tables import data_keys, tenant_keys
 
 BATCH = 200
 PATIENCE_S = 30.0
-"""How long data keys that other transactions hold are waited for."""
+"""How long keys that other transactions hold are waited for."""
 
 _PAUSE_S = 0.1
 
@@ -135,9 +135,12 @@ async def _destroy(database: Database, tenant: UUID, old: UUID, moved: int, caus
     its = tenant_keys.c.id == old
     async with database.transaction(tenant=tenant) as connection:
         await lock_tenant_keys(connection, tenant)
-        # Waits for whoever is about to store a data key under it, who is then seen by the next statement.
-        if (await connection.execute(select(tenant_keys.c.id).where(its).with_for_update())).scalar() is None:
+        if (await connection.execute(select(tenant_keys.c.id).where(its))).scalar() is None:
             return True
+        # Whoever is about to store a data key under it holds it; who has stored one is seen by the next statement.
+        free = select(tenant_keys.c.id).where(its).with_for_update(skip_locked=True)
+        if (await connection.execute(free)).scalar() is None:
+            return False
         in_use = select(exists().where(data_keys.c.tenant_id == tenant, data_keys.c.tenant_key_id == old))
         if (await connection.execute(in_use)).scalar():
             return False

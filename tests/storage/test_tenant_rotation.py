@@ -1,0 +1,116 @@
+"""storage.encryption.tenant_rotation, in a process that shares the database with others."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import select, update
+
+from storage.database import Database
+from storage.encryption import tenant_rotation
+from storage.encryption.keyring import Keyring, destroy_data_key
+from storage.encryption.tenant_rotation import count_data_keys, rotate_tenant
+from storage.errors import DecryptionError, ServerUnavailable
+from storage.settings import Settings
+from storage.tables import data_keys
+from tests.conftest import MakeTenant
+from tests.storage.keyrings import CAUSE, list_actions, list_tenant_keys, load_keys, make_keys
+
+
+@pytest.fixture
+def rotating(settings: Settings) -> Keyring:
+    """The keyring of the process that rotates; `keyring` is that of one that goes on serving."""
+    return Keyring.from_settings(settings)
+
+
+async def test_a_tenant_gets_a_new_key_and_nothing_else_changes(
+    database: Database,
+    keyring: Keyring,
+    rotating: Keyring,
+    make_tenant: MakeTenant,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Over several batches every data key stays what it was, the old tenant key is gone, and the log says so."""
+    monkeypatch.setattr(tenant_rotation, "BATCH", 3)
+    tenant, other = (await make_tenant("acme")).id, (await make_tenant("other")).id
+    before = await make_keys(database, keyring, tenant, 10)
+    others = await make_keys(database, keyring, other, 2)
+    (old,) = await list_tenant_keys(database, tenant)
+    (untouched,) = await list_tenant_keys(database, other)
+    assert await count_data_keys(database, tenant) == 10
+    assert await rotate_tenant(database, rotating, tenant, CAUSE) == 10
+    (new,) = await list_tenant_keys(database, tenant)
+    assert (new.state, new.id != old.id) == ("active", True)
+    for process in (keyring, rotating, Keyring(rotating.provider)):
+        assert await load_keys(database, process, tenant) == before
+    assert await load_keys(database, keyring, other) == others
+    assert await list_tenant_keys(database, other) == [untouched]
+    assert await list_actions(database, tenant) == [
+        ("keys.tenant_rotated", {"destroyed": str(old.id), "data_keys": 10})
+    ]
+
+
+async def test_a_tenant_without_keys_gets_none(database: Database, rotating: Keyring, make_tenant: MakeTenant) -> None:
+    """A tenant that was deleted, or never had a voice, is left as it is."""
+    tenant = (await make_tenant("acme")).id
+    assert await rotate_tenant(database, rotating, tenant, CAUSE) == 0
+    assert await list_tenant_keys(database, tenant) == []
+    assert await list_actions(database, tenant) == []
+
+
+async def test_what_the_old_key_wrapped_before_a_rotation_is_cut_off_with_it(
+    database: Database, rotating: Keyring, make_tenant: MakeTenant
+) -> None:
+    """The rows from before do not open with what is left: neither data key nor tenant key were kept anywhere."""
+    tenant = (await make_tenant("acme")).id
+    await make_keys(database, rotating, tenant, 1)
+    async with database.transaction(tenant=tenant) as connection:
+        stolen = (await connection.execute(select(data_keys))).one()
+    await rotate_tenant(database, rotating, tenant, CAUSE)
+    async with database.transaction(tenant=tenant) as connection:
+        await connection.execute(update(data_keys).values(wrapped_key=stolen.wrapped_key))
+    with pytest.raises(DecryptionError):
+        await load_keys(database, rotating, tenant)
+
+
+async def test_a_data_key_that_is_being_stored_keeps_its_tenant_key(
+    database: Database, keyring: Keyring, rotating: Keyring, make_tenant: MakeTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant's rotation ends only when a data key that was on its way under the old key has come over, too."""
+    tried, destroy = asyncio.Event(), tenant_rotation._destroy
+
+    async def try_to_destroy(*given: Any) -> bool:
+        gone = await destroy(*given)
+        tried.set()
+        return gone
+
+    monkeypatch.setattr(tenant_rotation, "_destroy", try_to_destroy)
+    tenant = (await make_tenant("acme")).id
+    before, late = await make_keys(database, keyring, tenant, 1), uuid4()
+    async with database.transaction(tenant=tenant) as connection:
+        before[late] = (await keyring.make_data_key(connection, tenant, late)).reveal()
+        rotation = asyncio.create_task(rotate_tenant(database, rotating, tenant, CAUSE))
+        await tried.wait()
+        assert not rotation.done()
+    assert await rotation == 2
+    assert await load_keys(database, keyring, tenant) == before
+    assert len(await list_tenant_keys(database, tenant)) == 1
+
+
+async def test_a_data_key_that_somebody_holds_is_waited_for_with_a_bound(
+    database: Database, rotating: Keyring, make_tenant: MakeTenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deletion is never waited for in its way: its row is passed over, and the rotation can be run again."""
+    monkeypatch.setattr(tenant_rotation, "PATIENCE_S", 0.5)
+    tenant = (await make_tenant("acme")).id
+    owner, other = await make_keys(database, rotating, tenant, 2)
+    async with database.transaction(tenant=tenant) as connection:
+        await destroy_data_key(connection, owner)
+        with pytest.raises(ServerUnavailable, match="run the rotation again"):
+            await rotate_tenant(database, rotating, tenant, CAUSE)
+    assert await rotate_tenant(database, rotating, tenant, CAUSE) == 0
+    assert set(await load_keys(database, rotating, tenant)) == {other}
+    assert len(await list_tenant_keys(database, tenant)) == 1
