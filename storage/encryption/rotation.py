@@ -112,13 +112,13 @@ async def rotate_root(database: Database, keyring: Keyring, found: RootKeys, cau
 async def destroy_old_root_keys(database: Database, provider: KeyProvider, found: RootKeys, cause: Cause) -> list[str]:
     """Destroy the root keys that wrap nothing any more, of those in `found` and those that the provider knows of.
 
-    It is put on record first. Returns their ids; raises what the provider raises.
+    The intention is put on record first. Returns their ids; raises what the provider raises.
     """
     now = await read_root_keys(database, provider, lambda *_: None)
     candidates = [*await asyncio.to_thread(provider.known_root_keys), *sorted(found.in_use)]
     old = [key for key in dict.fromkeys(candidates) if key != now.current and key not in now.in_use]
     if old:
-        await _record(database, cause, now.current, {"root_key": now.current, "destroyed": _name(set(old))})
+        await _record(database, cause, now.current, {"root_key": now.current, "destroying": _name(set(old))})
     for key in old:
         await asyncio.to_thread(provider.destroy_root_key, key)
     return old

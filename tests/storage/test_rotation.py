@@ -93,7 +93,7 @@ async def test_everything_comes_under_a_new_root_key(
     replaced, destroyed = await list_actions(database, PLATFORM)
     detail = {"root_key": new, "replaced": [old], "tenant_keys": 3, "signing_keys": 1}
     assert replaced == ("keys.root_rotated", detail)
-    assert destroyed == ("keys.root_rotated", {"root_key": new, "destroyed": [old]})
+    assert destroyed == ("keys.root_rotated", {"root_key": new, "destroying": [old]})
 
 
 async def test_a_root_rotation_that_was_interrupted_makes_no_further_root_key(
