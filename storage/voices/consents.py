@@ -141,16 +141,19 @@ async def list_expired(connection: AsyncConnection, tenant: UUID, now: datetime,
 async def erase_consent(connection: AsyncConnection, tenant: UUID, consent_id: UUID) -> bool:
     """Destroy a consent's key, then its statement and recording; False when it was deleted before.
 
-    Raises IllegalTransition while a voice is left that hangs on it, or when there is no such consent.
+    Raises IllegalTransition while a voice is left that hangs on it, or when there is no such consent. One that only has
+    a new recording waiting under it loses that, as in `end_consent`.
     """
-    query = select(consents.c.state).where(consents.c.tenant_id == tenant, consents.c.id == consent_id)
-    if (await connection.execute(query.with_for_update())).scalar() == ConsentState.DELETED:
+    found = await _lock(connection, tenant, consent_id)
+    if found is ConsentState.DELETED:
         return False
+    check_transition("consent", CONSENT_TRANSITIONS, found, ConsentState.DELETED)
     in_use = exists().where(
         voices.c.tenant_id == tenant, voices.c.consent_id == consent_id, voices.c.state != VoiceState.DELETED
     )
     if (await connection.execute(select(in_use))).scalar():
         raise IllegalTransition("consent", "in use by a voice", ConsentState.DELETED)
+    await _fail_replacements(connection, tenant, consent_id, ConsentState.DELETED)
     await destroy_data_key(connection, consent_id)
     await _move(connection, tenant, consent_id, ConsentState.DELETED, sealed=None, recording=None)
     return True
@@ -159,12 +162,16 @@ async def erase_consent(connection: AsyncConnection, tenant: UUID, consent_id: U
 async def _move(
     connection: AsyncConnection, tenant: UUID, consent_id: UUID, wanted: ConsentState, **values: object
 ) -> None:
-    query = select(consents.c.state).where(consents.c.tenant_id == tenant, consents.c.id == consent_id)
-    found: str | None = (await connection.execute(query.with_for_update())).scalar()
-    check_transition("consent", CONSENT_TRANSITIONS, None if found is None else ConsentState(found), wanted)
+    check_transition("consent", CONSENT_TRANSITIONS, await _lock(connection, tenant, consent_id), wanted)
     if wanted is ConsentState.WITHDRAWN:
         values["withdrawn_at"] = func.now()
     await connection.execute(update(consents).where(consents.c.id == consent_id).values(state=wanted, **values))
+
+
+async def _lock(connection: AsyncConnection, tenant: UUID, consent_id: UUID) -> ConsentState | None:
+    query = select(consents.c.state).where(consents.c.tenant_id == tenant, consents.c.id == consent_id)
+    found: str | None = (await connection.execute(query.with_for_update())).scalar()
+    return None if found is None else ConsentState(found)
 
 
 async def _fail_replacements(connection: AsyncConnection, tenant: UUID, consent_id: UUID, state: ConsentState) -> None:

@@ -14,7 +14,7 @@ from storage.encryption.keyring import Keyring, destroy_data_key
 from storage.errors import IllegalTransition
 from storage.names import check_name, parse_id
 from storage.paging import Page, Position, Slice, cut, turn_to
-from storage.states import VoiceState
+from storage.states import VOICE_TRANSITIONS, VoiceState, check_transition
 from storage.tables import consents, idempotency_keys, voice_aliases, voice_versions, voices
 from storage.voices.records import Version as Version
 from storage.voices.records import Voice as Voice
@@ -160,11 +160,12 @@ async def finish_deletion(connection: AsyncConnection, tenant: UUID, voice_id: U
     row = await lock_voice(connection, tenant, voice_id)
     if row is not None and row.state == VoiceState.DELETED:
         return Erased(0, 0, 0)
+    check_transition("voice", VOICE_TRANSITIONS, None if row is None else VoiceState(row.state), VoiceState.DELETED)
     keys = await destroy_data_key(connection, voice_id)
     versions = await connection.execute(delete(voice_versions).where(voice_versions.c.voice_id == voice_id))
     aliases = await connection.execute(delete(voice_aliases).where(voice_aliases.c.voice_id == voice_id))
     await _forget_answers(connection, tenant, voice_id)
-    await move_voice(connection, tenant, voice_id, VoiceState.DELETED, name="", deleted_at=func.now())
+    await change_voice(connection, voice_id, state=VoiceState.DELETED, name="", deleted_at=func.now())
     return Erased(int(keys), versions.rowcount, aliases.rowcount)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from uuid import UUID, uuid4
 
@@ -11,19 +13,25 @@ import psycopg
 import pytest
 from psycopg import sql
 from sqlalchemy import Connection, create_engine, insert, make_url, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.pool import NullPool
 
 from storage.database import Database
 from storage.encryption.keyring import Keyring
 from storage.encryption.providers.choice import open_provider
+from storage.errors import StorageError
 from storage.evidence.audit import Act, append
 from storage.schema import Owner, migrate
 from storage.settings import Settings
+from storage.states import VoiceState
 from storage.tables import audit_checkpoints, deletions
 from storage.tenancy.idempotency import begin
 from storage.tenancy.usage import Usage, add_usage
 from storage.voices.aliases import set_alias
-from tests.conftest import MakeTenant, MakeVoice
+from storage.voices.consents import Terms, grant_consent
+from storage.voices.versions import Enrolled, complete_enrolment, fail_enrolment
+from storage.voices.voices import Voice, begin_deletion, create_voice, disable_voice, find_voice, finish_deletion
+from tests.conftest import STATEMENT, TERMS, MakeTenant, MakeVoice
 from tests.storage.catalogue import find_tables
 
 EMBEDDING = bytes(range(256)) * 4
@@ -129,3 +137,107 @@ async def served(settings: Settings) -> AsyncIterator[tuple[Database, Keyring]]:
         yield database, Keyring.from_settings(settings)
     finally:
         await database.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A tenant's transactions, and what is needed before a test can begin."""
+
+    database: Database
+    keyring: Keyring
+    tenant: UUID
+
+    def open(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """A transaction of the tenant's."""
+        return self.database.transaction(tenant=self.tenant)
+
+    async def add_consent(self, terms: Terms = TERMS, *, recording: bytes | None = None) -> UUID:
+        """A consent in force, unless its terms are over."""
+        async with self.open() as connection:
+            return (
+                await grant_consent(connection, self.keyring, self.tenant, terms, STATEMENT, recording=recording)
+            ).id
+
+    async def add_voice(
+        self, state: VoiceState = VoiceState.READY, *, name: str = "demo", consent: UUID | None = None
+    ) -> UUID:
+        """A voice in a state, with one version."""
+        consent = consent or await self.add_consent()
+        async with self.open() as connection:
+            voice = await create_voice(
+                connection, self.keyring, self.tenant, name=name, consent=consent, upload=b"upload 1"
+            )
+            assert voice is not None
+        if state in (VoiceState.READY, VoiceState.DISABLED):
+            await self.complete(voice.id, 1)
+        async with self.open() as connection:
+            if state is VoiceState.DISABLED:
+                await disable_voice(connection, self.tenant, voice.id)
+            if state is VoiceState.FAILED:
+                await fail_enrolment(connection, self.tenant, voice.id, 1, code="recording_silent", message="silent")
+            if state in (VoiceState.DELETING, VoiceState.DELETED):
+                assert await begin_deletion(connection, self.tenant, voice.id)
+            if state is VoiceState.DELETED:
+                await finish_deletion(connection, self.tenant, voice.id)
+        return voice.id
+
+    async def complete(self, voice: UUID, version: int) -> None:
+        """Enrol a version, with contents that name it."""
+        async with self.open() as connection:
+            await complete_enrolment(connection, self.keyring, self.tenant, voice, version, enrolled(version))
+
+    async def see(self, voice: UUID) -> Voice:
+        """The voice as it is now."""
+        async with self.open() as connection:
+            found = await find_voice(connection, self.tenant, voice)
+        assert found is not None
+        return found
+
+
+def enrolled(version: int) -> Enrolled:
+    """What an enrolment has made of a version."""
+    return Enrolled(b"recording %d" % version, b"embedding %d" % version, 6.0, 90, {"snr_db": 30.5})
+
+
+@pytest.fixture
+def store(database: Database, keyring: Keyring, tenant: UUID) -> Store:
+    """The tenant's own."""
+    return Store(database, keyring, tenant)
+
+
+Step = Callable[[AsyncConnection], Awaitable[object]]
+Meet = Callable[[Store, Step, Step], Awaitable[tuple[object, object]]]
+
+
+@pytest.fixture
+def meet(owner: Database) -> Meet:
+    """`await meet(store, first, second)`: the second step comes while the first one's transaction is open.
+
+    It has to wait; gives what each returned or raised.
+    """
+    waiting = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+
+    async def run(store: Store, step: Step) -> object:
+        try:
+            async with store.open() as connection:
+                return await step(connection)
+        except StorageError as error:
+            return error
+
+    async def both(store: Store, first: Step, second: Step) -> tuple[object, object]:
+        async with store.open() as connection:
+            begun = await first(connection)
+            rival = asyncio.create_task(run(store, second))
+            for _ in range(1000):
+                async with owner.transaction() as watching:
+                    if (await watching.execute(waiting)).scalar_one():
+                        break
+                await asyncio.sleep(0.005)
+            else:
+                rival.cancel()
+                raise AssertionError("the second step did not wait for the first")
+        return begun, await rival
+
+    return both
