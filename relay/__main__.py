@@ -13,18 +13,22 @@ import uvicorn
 from starlette.applications import Starlette
 
 from relay.admission import Admission, Bounds
-from relay.app import StreamDoor, make_app
+from relay.api.services import Services
+from relay.app import make_app
 from relay.clock import SystemClock
 from relay.errors import RelayError
+from relay.gate import Gate
 from relay.hub import Hub
 from relay.messages import MAX_MESSAGE_BYTES
 from relay.protocols import BoundedWebSocket, PromptHttp
-from relay.voices_http import MAX_UPLOADS, VoicesApi
+from relay.stream_door import StreamDoor
+from relay.uploads import MAX_UPLOADS
 from relay.websocket import Limits
 from storage.cold_jobs import make_celery
 from storage.database import Database
-from storage.encryption.keyring import RootKey
+from storage.encryption.keyring import Keyring
 from storage.errors import ServerUnavailable, StorageError
+from storage.evidence.erasure import Erasure
 from storage.logs import configure_logs
 from storage.probes import PartServer, listen, probe_app, serving
 from storage.redis import connect, ping
@@ -52,7 +56,7 @@ def main() -> int:
 
 
 async def _run(settings: Settings) -> None:
-    root = RootKey.from_settings(settings)
+    keyring = Keyring.from_settings(settings)
     database = Database.for_service(settings)
     redis = connect(settings.redis_url)
     reader = connect(settings.redis_url, connections=2)
@@ -64,18 +68,9 @@ async def _run(settings: Settings) -> None:
         bounds = Bounds(settings.max_contexts, settings.max_tenant_contexts, settings.max_queue)
         admission = Admission(name, SystemClock(), bounds)
         hub = Hub(redis, reader, name, settings.relay_ttl_ms, admission)
-        voices = VoicesApi(
-            database,
-            redis,
-            make_celery(settings),
-            root,
-            settings.max_recording_bytes,
-            asyncio.Semaphore(MAX_UPLOADS),
-        )
         limits = Limits(
             settings.send_timeout_s, settings.idle_timeout_s, settings.sentence_timeout_s, settings.chunk_ms
         )
-        app = make_app(voices, StreamDoor(hub, database, limits))
 
         async def workers_are_warm() -> None:
             # What admission knows, not what Redis says now: who is told that the relay is ready wants to be taken.
@@ -83,15 +78,28 @@ async def _run(settings: Settings) -> None:
                 raise ServerUnavailable("the workers", "none is warm yet")
 
         probes = probe_app({"postgres": database.ping, "redis": lambda: ping(redis), "model": workers_are_warm})
-        async with serving(probes, settings.metrics_host, settings.relay_metrics_port, "TIMBRELAY_RELAY_METRICS_PORT"):
-            await _serve(app, hub, settings)
+        metrics = serving(probes, settings.metrics_host, settings.relay_metrics_port, "TIMBRELAY_RELAY_METRICS_PORT")
+        async with Gate.opened(settings, database, keyring) as gate, metrics:
+            services = Services(
+                database,
+                redis,
+                make_celery(settings),
+                keyring,
+                gate.limiter,
+                admission,
+                Erasure(database, redis, keyring),
+                settings.max_recording_bytes,
+                asyncio.Semaphore(MAX_UPLOADS),
+            )
+            app = make_app(services, StreamDoor(hub, database, gate, limits))
+            await _serve(app, hub, gate, settings)
     finally:
         await redis.aclose()
         await reader.aclose()
         await database.close()
 
 
-async def _serve(app: Starlette, hub: Hub, settings: Settings) -> None:
+async def _serve(app: Starlette, hub: Hub, gate: Gate, settings: Settings) -> None:
     server = PartServer(
         uvicorn.Config(
             app,
@@ -105,6 +113,8 @@ async def _serve(app: Starlette, hub: Hub, settings: Settings) -> None:
             ws_max_size=MAX_MESSAGE_BYTES,
             timeout_graceful_shutdown=STOP_DEADLINE_S,
             server_header=False,
+            proxy_headers=bool(settings.trusted_proxies),
+            forwarded_allow_ips=settings.trusted_proxies,
             limit_concurrency=MAX_CONNECTIONS,
         )
     )
@@ -113,15 +123,17 @@ async def _serve(app: Starlette, hub: Hub, settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, lambda: setattr(server, "should_exit", True))
     log.info("ready", relay=hub.relay, port=listener.getsockname()[1])
-    carrying = asyncio.create_task(hub.run())
+    beside = [asyncio.create_task(part()) for part in (hub.run, gate.run)]
     serving_ = asyncio.create_task(server.serve([listener]))
-    done, _ = await asyncio.wait([carrying, serving_], return_when=asyncio.FIRST_COMPLETED)
+    done, _ = await asyncio.wait([*beside, serving_], return_when=asyncio.FIRST_COMPLETED)
     server.should_exit = True
     await serving_
-    carrying.cancel()
-    await asyncio.gather(carrying, return_exceptions=True)
-    if carrying in done and not carrying.cancelled() and (error := carrying.exception()) is not None:
-        raise error
+    # Only now, when the last connection has ended: what it has spoken is still to be written down.
+    for task in beside:
+        task.cancel()
+    await asyncio.gather(*beside, return_exceptions=True)
+    for task in done:
+        task.result()
 
 
 if __name__ == "__main__":

@@ -2,96 +2,86 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+import json
+from collections.abc import Awaitable, Callable
 
-import structlog
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import WebSocketRoute
+from fastapi import FastAPI, Request, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from relay import metrics
-from relay.authentication import authenticate
-from relay.clock import SystemClock
-from relay.errors import RelayError, ServiceUnavailable
-from relay.hub import Hub
-from relay.voices_http import VoicesApi
-from relay.websocket import Connection, Limits
-from storage.database import Database
-from storage.errors import ServerUnavailable
+from relay.api import (
+    aliases,
+    audit,
+    consents,
+    deletions,
+    keys,
+    recordings,
+    retention,
+    service,
+    statements,
+    tenants,
+    usage,
+    voices,
+)
+from relay.api.answers import JSON
+from relay.api.document import make_document
+from relay.api.entity_tags import tag_of
+from relay.api.problems import HANDLERS
+from relay.api.services import Services
 
-log = structlog.get_logger()
-
-_RETRY_AFTER_MS = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class StreamDoor:
-    """The WebSocket of the native protocol."""
-
-    hub: Hub
-    database: Database
-    limits: Limits
-
-    async def __call__(self, socket: WebSocket) -> None:
-        """Refuse before the upgrade, or serve the connection to its end."""
-        try:
-            tenant = await authenticate(socket, self.database)
-        except RelayError as error:
-            await socket.send_denial_response(_error_response(error))
-            return
-        await socket.accept()
-        await Connection(socket, tenant, self.hub, self.database, SystemClock(), self.limits).run()
+ROUTERS = (
+    # Before the consents, one of which could be called "statements".
+    statements.router,
+    consents.router,
+    recordings.router,
+    voices.router,
+    aliases.router,
+    usage.router,
+    deletions.router,
+    keys.router,
+    audit.router,
+    retention.router,
+    tenants.router,
+    service.router,
+)
 
 
-def make_app(voices: VoicesApi, stream: StreamDoor) -> Starlette:
-    """Every route, with errors in the native protocol's shape."""
+class HeadAsGet:
+    """HEAD is GET without the body (RFC 9110, section 9.3.2), which the server leaves out."""
 
-    async def endpoint(socket: WebSocket) -> None:
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a HEAD on as a GET."""
+        await self.app({**scope, "method": "GET"} if scope.get("method") == "HEAD" else scope, receive, send)
+
+
+def make_app(services: Services, stream: Callable[[WebSocket], Awaitable[None]]) -> FastAPI:
+    """The API, the document of it, and the door of the native protocol."""
+    app = make_api(services)
+    content = json.dumps(make_document(app)).encode()
+    headers = {"ETag": tag_of(content), "Cache-Control": "no-cache"}
+
+    async def read_document(_: Request) -> Response:
+        return Response(content, media_type=JSON, headers=headers)
+
+    async def open_stream(socket: WebSocket) -> None:
         await stream(socket)
 
-    return Starlette(
-        routes=[*voices.routes(), WebSocketRoute("/v1/stream", endpoint)],
-        exception_handlers={
-            RelayError: _handle_relay_error,
-            ServerUnavailable: _handle_unavailable,
-            HTTPException: _handle_http_error,
-            Exception: _handle_fault,
-        },
-    )
+    app.router.routes.append(Route("/v1/openapi.json", read_document, methods=["GET"]))
+    app.router.routes.append(WebSocketRoute("/v1/stream", open_stream))
+    app.add_middleware(HeadAsGet)
+    return app
 
 
-def _error_response(error: RelayError) -> Response:
-    metrics.ERRORS.labels(error.code).inc()
-    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
-    if error.status in (429, 503):
-        headers["Retry-After"] = str(math.ceil((error.retry_after_ms or _RETRY_AFTER_MS) / 1000))
-    return JSONResponse({"error": error.as_dict()}, status_code=error.status, headers=headers)
-
-
-async def _handle_relay_error(_: Request, error: Exception) -> Response:
-    return _error_response(error if isinstance(error, RelayError) else RelayError("a fault of ours"))
-
-
-async def _handle_unavailable(_: Request, error: Exception) -> Response:
-    log.warning("a request had to be refused", reason=str(error))
-    return _error_response(ServiceUnavailable())
-
-
-async def _handle_http_error(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    message = {
-        404: f"there is nothing at {request.url.path[:100]}; see docs/protocol.md",
-        405: f"{request.method} is not for {request.url.path[:100]}; see docs/protocol.md",
-    }.get(status, "the request cannot be read")
-    code = {404: "not_found", 405: "method_not_allowed"}.get(status, "invalid_request")
-    body = {"code": code, "message": message, "field": None, "retryable": False}
-    return JSONResponse({"error": body}, status_code=status)
-
-
-async def _handle_fault(_: Request, error: Exception) -> Response:
-    log.error("a request broke", exc_info=error)
-    return _error_response(RelayError("a fault of ours; try again, and tell us if it stays"))
+def make_api(services: Services | None) -> FastAPI:
+    """Every route over HTTP, with its errors as problems; without services it only describes itself."""
+    app = FastAPI(title="Timbrelay", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app.state.services = services
+    for router in ROUTERS:
+        app.router.routes.extend(router.routes)
+    for error, handler in HANDLERS.items():
+        app.add_exception_handler(error, handler)
+    return app

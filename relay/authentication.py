@@ -1,31 +1,46 @@
-"""From an Authorization header to a tenant; there is no way in without one."""
+"""From an Authorization header to a caller; there is no way in without one."""
 
 from __future__ import annotations
-
-from uuid import UUID
 
 from starlette.requests import HTTPConnection
 
 from relay.errors import ServiceUnavailable, Unauthorized
+from relay.rate_limits import Rate, RateLimiter
 from storage.database import Database, bounded
 from storage.errors import ServerUnavailable
-from storage.tenancy.tenants import find_tenant
+from storage.tenancy import api_keys
+from storage.tenancy.api_keys import Caller
 
 _SCHEME = "bearer "
 
 
-async def authenticate(request: HTTPConnection, database: Database) -> UUID:
-    """The tenant whose key the request carries (RFC 6750, "Authorization Request Header Field").
+async def authenticate(
+    request: HTTPConnection, database: Database, limiter: RateLimiter, kind: Rate = Rate.REQUEST
+) -> Caller:
+    """Whose key the request carries (RFC 6750, "Authorization Request Header Field"), counted against their rate.
 
-    Raises Unauthorized, or ServiceUnavailable when the keys cannot be looked up.
+    Raises Unauthorized, Refused when too much is asked, or ServiceUnavailable when the keys cannot be looked up.
     """
+    origin = find_origin(request)
+    await limiter.check_address(origin)
     header = request.headers.get("authorization", "")
-    if not header.lower().startswith(_SCHEME):
-        raise Unauthorized
     try:
-        tenant = await bounded(find_tenant(database, header[len(_SCHEME) :].strip()))
+        caller = await _look_up(database, header)
     except ServerUnavailable as error:
         raise ServiceUnavailable from error
-    if tenant is None:
+    if caller is None:
+        await limiter.note_failure(origin)
         raise Unauthorized
-    return tenant
+    await limiter.check(caller, kind)
+    return caller
+
+
+def find_origin(request: HTTPConnection) -> str:
+    """The address that a request came from, as far as the relay can see."""
+    return request.client.host if request.client else "unknown"
+
+
+async def _look_up(database: Database, header: str) -> Caller | None:
+    if not header.lower().startswith(_SCHEME):
+        return None
+    return await bounded(api_keys.authenticate(database, header[len(_SCHEME) :].strip()))

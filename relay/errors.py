@@ -1,7 +1,11 @@
 """The relay's errors: each knows its wire code, the field at fault, and whether to try again.
 
 RelayError
-├── InvalidMessage      a message or request that cannot be read
+├── InvalidMessage      a message that cannot be read
+├── InvalidRequest      an HTTP request that cannot be read
+├── RequestRefused      an HTTP request that is not served, with its own status and code
+├── RequestUnderWay     one that is being done already, by its idempotency key
+├── UnknownObject       something that the tenant does not have, whoever else may
 ├── Unauthorized        no key, or one that opens nothing
 ├── UnknownContext      a context that is not open
 ├── ContextExists       an id that is in use
@@ -40,10 +44,48 @@ class RelayError(Exception):
 
 
 class InvalidMessage(RelayError):
-    """Raised when a message or request body cannot be read; names the field and what it should be."""
+    """Raised when a message cannot be read; names the field and what it should be."""
 
     code = "invalid_message"
     status = 422
+
+
+class InvalidRequest(RelayError):
+    """Raised when a part of an HTTP request cannot be read; names the field and what it should be."""
+
+    code = "invalid_request"
+    status = 422
+
+
+class RequestRefused(RelayError):
+    """Raised when an HTTP request is understood and not served; `status` is one of RFC 9110's."""
+
+    def __init__(self, status: int, code: str, message: str, *, field: str | None = None) -> None:
+        super().__init__(message, field=field)
+        self.status = status
+        self.code = code
+
+
+class RequestUnderWay(RelayError):
+    """Raised when the first request with an idempotency key has not been answered yet."""
+
+    code = "request_under_way"
+    status = 409
+    retryable = True
+    retry_after_ms = 1000
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, field="Idempotency-Key")
+
+
+class UnknownObject(RelayError):
+    """Raised when the tenant has no such thing, and in the same words when another tenant has it."""
+
+    status = 404
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"you have no {kind} {name[:64]!r}", field=kind)
+        self.code = f"unknown_{kind}"
 
 
 class Unauthorized(RelayError):
@@ -136,10 +178,11 @@ class Refused(RelayError):
     retryable = True
     status = 429
 
-    def __init__(self, code: str, message: str, *, retry_after_ms: int | None = None) -> None:
+    def __init__(self, code: str, message: str, *, retry_after_ms: int | None = None, retryable: bool = True) -> None:
         super().__init__(message)
         self.code = code
         self.retry_after_ms = retry_after_ms
+        self.retryable = retryable
 
 
 class SentenceFailed(RelayError):

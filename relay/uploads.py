@@ -1,84 +1,99 @@
-"""Bodies of requests, read into memory alone: a recording must not touch a disk before it is sealed."""
+"""Forms with a recording, read into memory alone: a recording must not touch a disk before it is sealed."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import hashlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated
 
-from pydantic import BaseModel, ValidationError
-from starlette.datastructures import UploadFile
+from pydantic import WithJsonSchema
+from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
-from relay.errors import InvalidMessage, RecordingTooLarge
+from relay.api.bodies import receive, unsupported
+from relay.errors import InvalidRequest, RecordingTooLarge, Refused
 
-MAX_JSON_BYTES = 64 * 1024
-MAX_FIELD_BYTES = 4096
-UPLOAD_TIMEOUT_S = 60.0
+MAX_UPLOADS = 8
+"""How many recordings one relay takes in at once: what they need of its memory."""
+MAX_FIELD_BYTES = 16 * 1024
+MAX_FIELDS = 16
 _FORM_OVERHEAD = 64 * 1024
+_BUSY_MS = 2000
 
-Body = TypeVar("Body", bound=BaseModel)
+Recording = Annotated[
+    bytes, WithJsonSchema({"type": "string", "format": "binary", "description": "WAV, FLAC, MP3, OGG, M4A or WebM."})
+]
+"""A file in a form, for the description of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class EnrolmentForm:
-    """What a new voice is made of."""
+class Form:
+    """The parts of a form: texts by their name, and the recording."""
 
-    name: str
-    consent: str
-    recording: bytes
+    fields: Mapping[str, str]
+    recording: bytes | None
 
-
-async def read_json(request: Request, model: type[Body]) -> Body:
-    """Read a JSON body; raises InvalidMessage with the field at fault."""
-    raw = b"".join([part async for part in _bounded(request, MAX_JSON_BYTES, InvalidMessage("the body is too large"))])
-    try:
-        return model.model_validate_json(raw)
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        field = str(problem["loc"][-1]) if problem["loc"] else None
-        raise InvalidMessage(f"`{field or 'body'}`: {problem['msg'].lower()}", field=field) from error
+    def digest(self) -> bytes:
+        """SHA-256 over all of it, in whatever order and with whatever boundary it came."""
+        whole = hashlib.sha256()
+        for part in sorted(f"{name}\0{value}" for name, value in self.fields.items()):
+            whole.update(hashlib.sha256(part.encode("utf-8", "surrogatepass")).digest())
+        whole.update(hashlib.sha256(self.recording or b"").digest())
+        return whole.digest()
 
 
-async def read_enrolment(request: Request, max_recording_bytes: int) -> EnrolmentForm:
-    """Read the multipart form of an enrolment; raises InvalidMessage or RecordingTooLarge."""
-    if not request.headers.get("content-type", "").startswith("multipart/form-data"):
-        raise InvalidMessage("send multipart/form-data with `name`, `consent` and `recording`", field="Content-Type")
-    too_large = RecordingTooLarge(max_recording_bytes)
-    stream = _bounded(request, max_recording_bytes + _FORM_OVERHEAD, too_large)
-    parser = MultiPartParser(request.headers, stream, max_files=1, max_fields=8, max_part_size=MAX_FIELD_BYTES)
-    parser.spool_max_size = max_recording_bytes + _FORM_OVERHEAD + 1
+@asynccontextmanager
+async def taking_upload(room: asyncio.Semaphore) -> AsyncIterator[None]:
+    """A place for one more recording in memory; raises Refused when there is none."""
+    if room.locked():
+        raise Refused(
+            "overloaded", f"{MAX_UPLOADS} recordings are being taken already; try again soon", retry_after_ms=_BUSY_MS
+        )
+    async with room:
+        yield
+
+
+def is_form(request: Request) -> bool:
+    """Whether the request says that its body is a form with files (RFC 7578)."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == "multipart/form-data"
+
+
+async def read_form(request: Request, max_recording_bytes: int) -> Form:
+    """Read a multipart form with at most one file, `recording`.
+
+    Raises InvalidRequest, RecordingTooLarge, or RequestRefused for another format or a body that does not arrive.
+    """
+    if not is_form(request):
+        raise unsupported("send the recording in a form, as `multipart/form-data`")
+    limit = max_recording_bytes + _FORM_OVERHEAD
+    stream = receive(request, limit, RecordingTooLarge(max_recording_bytes))
+    parser = MultiPartParser(request.headers, stream, max_files=1, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD_BYTES)
+    # More than can come: the file that the parser makes never leaves memory.
+    parser.spool_max_size = limit + 1
     try:
         form = await parser.parse()
     except MultiPartException as error:
-        raise InvalidMessage(f"the form cannot be read: {error.message}") from error
-    fields = {name: form.get(name) for name in ("name", "consent", "recording")}
-    upload = fields["recording"]
-    if not isinstance(upload, UploadFile):
-        raise InvalidMessage("`recording` must be a file: WAV, FLAC, OGG or MP3", field="recording")
-    recording = await upload.read()
-    if len(recording) > max_recording_bytes:
-        raise too_large
-    return EnrolmentForm(_text(fields["name"], "name"), _text(fields["consent"], "consent"), recording)
+        raise InvalidRequest(f"the form cannot be read: {error.message}") from error
+    return await _collect(form, max_recording_bytes)
 
 
-def _text(value: object, field: str) -> str:
-    if not isinstance(value, str) or not 1 <= len(value.strip()) <= 200 or not value.strip().isprintable():
-        raise InvalidMessage(f"`{field}` must be a text of 1 to 200 printable characters", field=field)
-    return value.strip()
-
-
-async def _bounded(request: Request, limit: int, too_large: Exception) -> AsyncGenerator[bytes, None]:
-    """The body in pieces, up to `limit` bytes and UPLOAD_TIMEOUT_S seconds."""
-    received = 0
-    try:
-        async with asyncio.timeout(UPLOAD_TIMEOUT_S):
-            async for part in request.stream():
-                received += len(part)
-                if received > limit:
-                    raise too_large
-                yield part
-    except (TimeoutError, ClientDisconnect) as error:
-        raise InvalidMessage("the body did not arrive in time") from error
+async def _collect(form: FormData, max_recording_bytes: int) -> Form:
+    fields: dict[str, str] = {}
+    recording: bytes | None = None
+    for name, value in form.multi_items():
+        if isinstance(value, UploadFile):
+            if name != "recording":
+                raise InvalidRequest("the file of the form must be called `recording`", field="recording")
+            recording = await value.read()
+            await value.close()
+        elif name in fields:
+            raise InvalidRequest("the form has a field twice")
+        else:
+            fields[name] = value
+    if recording is not None and len(recording) > max_recording_bytes:
+        raise RecordingTooLarge(max_recording_bytes)
+    return Form(fields, recording)

@@ -57,6 +57,8 @@ __all__ = [
 
 _REQUEST_TIMEOUT_S = 60.0
 _WAIT_S = 20
+_PAGE = 100
+MAX_LISTED = 10_000
 _MAX_MESSAGE_BYTES = 1024 * 1024
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -82,13 +84,13 @@ class Consent:
     """A person's recorded permission."""
 
     id: str
-    subject: str
+    state: str
     granted_at: str
 
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """An enrolled speaker. `state` is `pending`, `ready`, `failed` or `deleted`; `error` says why it failed."""
+    """An enrolled speaker; `state` is one of docs/api.md, `error` says why the newest recording failed."""
 
     id: str
     name: str
@@ -119,9 +121,12 @@ class Client:
         """Ends the HTTP connections."""
         await self._http.aclose()
 
-    async def create_consent(self, subject: str, statement: str) -> Consent:
-        """Records a person's permission; a voice cannot be made without one."""
-        body = await self._request("POST", "/v1/consents", json={"subject": subject, "statement": statement})
+    async def create_consent(
+        self, signer: str, statement: str, *, version: str = "unversioned", purpose: str = "voice cloning"
+    ) -> Consent:
+        """Records a person's permission, in English; a voice cannot be made without one."""
+        fields = {"signer": signer, "statement": statement, "statement_version": version, "language": "en"}
+        body = await self._request("POST", "/v1/consents", json={**fields, "purpose": purpose})
         return Consent(**{name: body[name] for name in Consent.__slots__})
 
     async def enroll(self, name: str, consent: str, recording: bytes, filename: str = "recording.wav") -> Voice:
@@ -147,12 +152,19 @@ class Client:
             if time.monotonic() > end:
                 raise VoiceFailed("timeout", f"The voice was not ready within {timeout_s:.0f} s; is Celery running?")
 
-    async def voices(self) -> list[Voice]:
-        """The tenant's voices."""
-        return [_voice(body) for body in (await self._request("GET", "/v1/voices"))["voices"]]
+    async def voices(self, **filters: str) -> list[Voice]:
+        """The tenant's voices, newest first, at most MAX_LISTED; of a `name` or in a `state` only, if asked for."""
+        found: list[Voice] = []
+        cursor: str | None = ""
+        while cursor is not None and len(found) < MAX_LISTED:
+            query = {**filters, "limit": _PAGE, "cursor": cursor}
+            page = await self._request("GET", "/v1/voices", params=query)
+            found += [_voice(body) for body in page["voices"]]
+            cursor = page["next_cursor"]
+        return found
 
     async def delete_voice(self, voice_id: str) -> None:
-        """Deletes a voice for good."""
+        """Deletes a voice for good; what is left to do goes on by itself."""
         await self._request("DELETE", f"/v1/voices/{voice_id}")
 
     @contextlib.asynccontextmanager
@@ -201,12 +213,14 @@ class Client:
 
 
 def _voice(body: dict[str, Any]) -> Voice:
-    return Voice(**{name: body[name] for name in Voice.__slots__ if name in body})
+    error = (body.get("enrolment") or {}).get("error")
+    return Voice(body["id"], body["name"], body["state"], body["version"], error)
 
 
 def _refusal(status: int, content: bytes | bytearray | None) -> RelayError:
     with contextlib.suppress(ValueError, KeyError, TypeError):
-        return parse_error(json.loads(content or b"")["error"])
+        problem = json.loads(content or b"")
+        return parse_error({**problem, "message": problem["detail"]})
     if status == httpx2.codes.UNAUTHORIZED:
         return RelayError("unauthorized", "The key is missing or unknown; set TIMBRELAY_API_KEY.")
     return RelayError("http_error", f"The relay answered with HTTP {status}.", retryable=status >= 500)

@@ -16,6 +16,7 @@ MAX_RECORDING_BYTES = 64 << 20
 
 QUESTION = "Is this your voice, or do you have the person's consent? [y/N] "
 STATEMENT = "The speaker has agreed that this recording is used to make speech in this voice."
+STATEMENT_VERSION = "command-line-1"
 SYNTHETIC_STATEMENT = "The recording is synthetic: it is the voice of no person."
 
 
@@ -63,7 +64,7 @@ def fingerprint(recording: bytes) -> str:
 
 async def enroll(client: Client, name: str, recording: bytes, filename: str, statement: str) -> Voice:
     """Records the consent, uploads, and waits. Raises RelayError or VoiceFailed."""
-    consent = await client.create_consent(name, statement)
+    consent = await client.create_consent(name, statement, version=STATEMENT_VERSION)
     pending = await client.enroll(name, consent.id, recording, filename)
     return await client.wait_ready(pending.id)
 
@@ -85,4 +86,4 @@ async def ensure_voice(
 
 async def find_enrolled(client: Client, name: str) -> Voice | None:
     """The voice of this name that is ready, if there is one."""
-    return next((voice for voice in await client.voices() if voice.name == name and voice.state == "ready"), None)
+    return next(iter(await client.voices(name=name, state="ready")), None)

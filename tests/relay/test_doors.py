@@ -26,7 +26,6 @@ from storage.streams.presence import WorkerLoad
 from tests.conftest import MakeTenant, MakeVoice, wait_until
 
 StartStack = Callable[..., Any]
-STATEMENT = {"subject": "A. Person", "statement": "I agree that my voice is cloned."}
 
 
 @pytest.fixture
@@ -88,85 +87,13 @@ async def test_nobody_comes_in_without_a_key(stack: Any, key: str, header: str |
         for method, path in PATHS:
             answer = await client.request(method, path)
             assert answer.status_code == 401
-            assert answer.json()["error"]["code"] == "unauthorized"
+            assert answer.json()["code"] == "unauthorized"
+            assert answer.headers["www-authenticate"] == "Bearer"
     with pytest.raises(InvalidStatus) as caught:
         async with connect(stack.relay_url.replace("http", "ws") + "/v1/stream", additional_headers=headers):
             pass
     assert caught.value.response.status_code == 401
     assert b"Authorization" in caught.value.response.body
-
-
-async def test_a_consent_is_recorded_and_malformed_ones_name_the_field(http: httpx2.AsyncClient) -> None:
-    """Subject and statement are needed; the answer says which is missing."""
-    assert (await http.post("/v1/consents", json=STATEMENT)).status_code == 201
-    for body, field in (({"subject": "A"}, "statement"), ({**STATEMENT, "subject": " "}, "subject")):
-        answer = await http.post("/v1/consents", json=body)
-        assert (answer.status_code, answer.json()["error"]["field"]) == (422, field)
-    for raw in (b"", b"not json", b"\xff\xfe", b"[" * 10_000):
-        assert (await http.post("/v1/consents", content=raw)).status_code == 422
-    assert (await http.post("/v1/consents", content=b"x" * 100_000)).status_code == 422
-
-
-async def test_an_upload_becomes_a_pending_voice_of_its_tenant_alone(
-    http: httpx2.AsyncClient, stack: Any, make_tenant: MakeTenant
-) -> None:
-    """The owner sees it in every list; another tenant's key finds, lists, deletes and uses nothing."""
-    consent = (await http.post("/v1/consents", json=STATEMENT)).json()["id"]
-    form = {"name": "demo", "consent": consent}
-    answer = await http.post("/v1/voices", data=form, files={"recording": ("a.wav", b"RIFF....")})
-    assert (answer.status_code, answer.json()["state"]) == (202, "pending")
-    path = f"/v1/voices/{answer.json()['id']}"
-    other = {"Authorization": f"Bearer {(await make_tenant('other')).key}"}
-    async with httpx2.AsyncClient(base_url=stack.relay_url, headers=other) as stranger:
-        assert (await stranger.get(path)).status_code == 404
-        assert (await stranger.delete(path)).status_code == 404
-        assert (await stranger.get("/v1/voices")).json() == {"voices": []}
-        stolen = await stranger.post("/v1/voices", data=form, files={"recording": ("a.wav", b"RIFF....")})
-        assert (stolen.status_code, stolen.json()["error"]["code"]) == (404, "unknown_consent")
-    assert (await http.get(path)).json()["state"] == "pending"
-    assert [voice["name"] for voice in (await http.get("/v1/voices")).json()["voices"]] == ["demo"]
-    assert (await http.delete(path)).json()["state"] == "deleted"
-    assert (await http.get(path)).status_code == 404
-    assert (await http.delete(path)).status_code == 404
-
-
-async def test_a_form_that_cannot_be_read_names_the_field(http: httpx2.AsyncClient) -> None:
-    """No file, no name, no consent, too many bytes, no form at all: each has its own sentence."""
-    consent = (await http.post("/v1/consents", json=STATEMENT)).json()["id"]
-    form, file = {"name": "demo", "consent": consent}, ("a.wav", b"RIFF....")
-    cases: list[tuple[dict[str, Any], int, str | None]] = [
-        ({"data": form}, 422, "Content-Type"),
-        ({"data": {"name": "demo"}, "files": {"recording": file}}, 422, "consent"),
-        ({"data": {"consent": consent}, "files": {"recording": file}}, 422, "name"),
-        ({"data": form, "files": {"other": file}}, 422, "recording"),
-        ({"data": {**form, "name": "x" * 300}, "files": {"recording": file}}, 422, "name"),
-        ({"data": {**form, "name": "a\0b"}, "files": {"recording": file}}, 422, "name"),
-        ({"data": {**form, "consent": "a\0b"}, "files": {"recording": file}}, 422, "consent"),
-        ({"data": {**form, "consent": "mine"}, "files": {"recording": file}}, 404, "consent"),
-        ({"data": {**form, "consent": str(uuid4())}, "files": {"recording": file}}, 404, "consent"),
-        ({"data": form, "files": {"recording": ("a.wav", b"x" * 70_000)}}, 413, "recording"),
-        ({"data": form, "files": {"recording": ("a.wav", b"x" * 700_000)}}, 413, "recording"),
-        ({"content": b"--x", "headers": {"Content-Type": "multipart/form-data"}}, 422, None),
-    ]
-    for arguments, status, field in cases:
-        answer = await http.post("/v1/voices", **arguments)
-        assert (answer.status_code, answer.json()["error"]["field"]) == (status, field), arguments
-    assert (await http.get("/v1/voices")).json() == {"voices": []}
-
-
-@pytest.mark.parametrize("path", ["/v1/voices/x", "/v1/voices/..%2f..%2fetc", f"/v1/voices/{uuid4()}", "/", "/v2"])
-async def test_what_is_not_there_is_404_in_our_words(http: httpx2.AsyncClient, path: str) -> None:
-    """Unknown ids and paths have the same error shape as everything else."""
-    answer = await http.get(path)
-    assert answer.status_code == 404
-    assert set(answer.json()["error"]) == {"code", "message", "field", "retryable"}
-
-
-@pytest.mark.parametrize("wait", ["-1", "31", "soon", "nan", "inf"])
-async def test_a_wait_out_of_bounds_is_refused(http: httpx2.AsyncClient, wait: str) -> None:
-    """A long poll has an end."""
-    answer = await http.get(f"/v1/voices/{uuid4()}", params={"wait": wait})
-    assert (answer.status_code, answer.json()["error"]["field"]) == (422, "wait")
 
 
 async def test_messages_that_cannot_be_followed_are_answered_and_the_connection_goes_on(

@@ -10,10 +10,10 @@ from timbrelay.stack.local import open_servers
 from timbrelay.stack.schema import migrate
 
 
-def run_create(environment: Environment, interruption: Interruption, tenant: str) -> None:
+def run_create(environment: Environment, interruption: Interruption, order: keys.Order) -> None:
     """Prints a new key, this once, and its id."""
     with open_servers(environment) as servers:
-        key_id, key = interruption.run(keys.create(servers, tenant))
+        key_id, key = interruption.run(keys.create(servers, order))
     say(f"key     {key}")
     say(f"key id  {key_id}")
 

@@ -1,0 +1,226 @@
+"""Consents: what a person has agreed to. Without one there is no voice, and when it is withdrawn there is none left."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, Field
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from relay.api.answers import show
+from relay.api.bodies import parse_model, read_json
+from relay.api.cursors import read_place, write_place
+from relay.api.deletions import DeletionBody, carry_out, show_deletion, tell_deletion
+from relay.api.idempotency import Once, Outcome
+from relay.api.routes import Cursor, IdempotencyKey, IdInPath, IfNoneMatch, Limit, door
+from relay.api.services import Here, Services
+from relay.api.texts import Ahead, Asked, Language, Lines, Name, StatementVersion, parse_id
+from relay.api.visits import Visitor
+from relay.errors import UnknownObject
+from relay.rate_limits import Rate
+from relay.uploads import Recording, is_form, read_form, taking_upload
+from storage.errors import ServerUnavailable
+from storage.evidence.audit import append
+from storage.evidence.deletions import Deletion, ObjectKind, Reason, request_deletion
+from storage.evidence.deletions import Request as Wish
+from storage.paging import Page
+from storage.states import ConsentState
+from storage.streams.broadcasts import silence_voices
+from storage.tenancy.api_keys import Scope
+from storage.voices.consents import (
+    Consent,
+    Statement,
+    Terms,
+    end_consent,
+    find_consent,
+    grant_consent,
+    list_consents,
+    load_statement,
+)
+
+router = APIRouter(prefix="/v1/consents", tags=["consents"])
+_SCOPES = (Scope.ENROL, Scope.ADMIN)
+_LIST = "consents"
+
+
+class ConsentRequest(Asked):
+    """A person's permission, as a client states it."""
+
+    signer: Annotated[Name, Field(description="Who agrees, by name.")]
+    statement: Annotated[Lines, Field(description="What they agree to, in the words that they were shown.")]
+    statement_version: Annotated[StatementVersion, Field(description="Which version of those words it is.")]
+    language: Annotated[Language, Field(description="The language of the statement (BCP 47).")]
+    purpose: Annotated[Name, Field(description="What the voice may be used for.")]
+    expires_at: Annotated[Ahead | None, Field(description="When the permission ends by itself.")] = None
+
+
+class SpokenConsentRequest(ConsentRequest):
+    """The same with the recording in which it is said aloud; its speaker must be the voice's."""
+
+    recording: Recording
+
+
+class ConsentBody(BaseModel):
+    """A consent, without the person."""
+
+    id: UUID
+    state: ConsentState
+    statement_version: str
+    language: str
+    purpose: str
+    granted_at: datetime
+    expires_at: datetime | None
+    withdrawn_at: datetime | None
+    has_recording: bool
+
+
+class ConsentDetail(ConsentBody):
+    """A consent with who gave it, and in which words; null once it is being deleted."""
+
+    signer: str | None
+    statement: str | None
+
+
+class ConsentList(BaseModel):
+    """Consents, newest first."""
+
+    consents: list[ConsentBody]
+    next_cursor: str | None
+
+
+class Withdrawal(BaseModel):
+    """A withdrawn consent, and the deletions that it has begun: one for each voice."""
+
+    consent: ConsentBody
+    deletions: list[DeletionBody]
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=ConsentBody,
+    **door(*_SCOPES, body=ConsentRequest, form=SpokenConsentRequest, refuses=(409, 410)),
+)
+async def create_consent(
+    request: Request, visit: Visitor, services: Here, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """Keep a person's consent; in a form it may come with its recording."""
+    asked, recording = await _read(request, visit, services)
+    terms = Terms(asked.statement_version, asked.language, asked.purpose, asked.expires_at)
+    digest = hashlib.sha256(asked.model_dump_json().encode() + b"\0" + hashlib.sha256(recording or b"").digest())
+
+    async def work(connection: AsyncConnection, consent_id: UUID) -> Outcome:
+        statement = Statement(asked.signer, asked.statement)
+        kept = await grant_consent(
+            connection, services.keyring, visit.tenant, terms, statement, recording=recording, consent_id=consent_id
+        )
+        act = visit.act("consent.granted", kept.id, statement_version=terms.statement_version, language=terms.language)
+        await append(connection, visit.tenant, act)
+        return Outcome(show_consent(kept), f"/v1/consents/{kept.id}")
+
+    once = Once(services, visit.tenant, request, idempotency_key, digest.digest())
+    return (await once.do(work)).answer()
+
+
+@router.get("", response_model=ConsentList, **door(*_SCOPES, refuses=(304,)))
+async def list_all(
+    request: Request,
+    visit: Visitor,
+    services: Here,
+    limit: Limit = 20,
+    cursor: Cursor = "",
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """List the consents, newest first."""
+    page = Page(limit, read_place(_LIST, cursor))
+    found = await services.within(visit.tenant, lambda connection: list_consents(connection, visit.tenant, page))
+    return show(
+        request,
+        ConsentList(consents=[show_consent(item) for item in found.items], next_cursor=write_place(_LIST, found.after)),
+    )
+
+
+@router.get("/{consent}", response_model=ConsentDetail, **door(*_SCOPES, refuses=(304, 404)))
+async def read_consent(
+    request: Request, visit: Visitor, services: Here, consent: IdInPath, if_none_match: IfNoneMatch = None
+) -> Response:
+    """Show a consent, with who gave it and in which words."""
+    consent_id = parse_id("consent", consent)
+
+    async def work(connection: AsyncConnection) -> tuple[Consent | None, Statement | None]:
+        found = await find_consent(connection, visit.tenant, consent_id)
+        return found, await load_statement(connection, services.keyring, visit.tenant, consent_id)
+
+    found, statement = await services.within(visit.tenant, work)
+    if found is None:
+        raise UnknownObject("consent", consent)
+    signer, text = (None, None) if statement is None else (statement.signer, statement.statement)
+    return show(request, ConsentDetail(**dict(show_consent(found)), signer=signer, statement=text))
+
+
+@router.post("/{consent}/withdraw", response_model=Withdrawal, **door(*_SCOPES, refuses=(404,)), status_code=200)
+async def withdraw_consent(visit: Visitor, services: Here, consent: IdInPath) -> Response:
+    """Withdraw a consent: its voices fall silent at once, then they are deleted, and the consent last.
+
+    200 when all of that is done, 202 while some of it is still to do; `deletions` names every one of them.
+    """
+    consent_id = parse_id("consent", consent)
+    withdrawn, begun = await services.within(visit.tenant, lambda connection: _withdraw(connection, visit, consent_id))
+    if withdrawn is None:
+        raise UnknownObject("consent", consent)
+    voices = [deletion.object_id for deletion in begun if deletion.object_kind is ObjectKind.VOICE]
+    with suppress(ServerUnavailable):
+        # All of them, before the first one is deleted. Without Redis the deletions do it, when it is back.
+        await silence_voices(services.redis, voices)
+    deletions = await carry_out(services, visit.tenant, begun)
+    body = Withdrawal(consent=show_consent(withdrawn), deletions=[show_deletion(deletion) for deletion in deletions])
+    return tell_deletion(body, deletions)
+
+
+def show_consent(consent: Consent) -> ConsentBody:
+    """A consent as clients see it."""
+    return ConsentBody(
+        id=consent.id,
+        state=consent.state,
+        statement_version=consent.terms.statement_version,
+        language=consent.terms.language,
+        purpose=consent.terms.purpose,
+        granted_at=consent.granted_at,
+        expires_at=consent.terms.expires_at,
+        withdrawn_at=consent.withdrawn_at,
+        has_recording=consent.has_recording,
+    )
+
+
+async def _read(request: Request, visit: Visitor, services: Services) -> tuple[ConsentRequest, bytes | None]:
+    """What was sent, in whichever of the two formats."""
+    if not is_form(request):
+        return await read_json(request, ConsentRequest), None
+    await services.limiter.check(visit.caller, Rate.UPLOAD)
+    async with taking_upload(services.uploads):
+        form = await read_form(request, services.max_recording_bytes)
+    return parse_model(ConsentRequest, dict(form.fields)), form.recording
+
+
+async def _withdraw(
+    connection: AsyncConnection, visit: Visitor, consent_id: UUID
+) -> tuple[Consent | None, list[Deletion]]:
+    """Nothing speaks by the consent from this transaction's end on; its voices' deletions come before its own."""
+    tenant = visit.tenant
+    found = await find_consent(connection, tenant, consent_id)
+    active = found is not None and found.state is ConsentState.ACTIVE
+    hanging: list[UUID] = []
+    if active:
+        hanging = await end_consent(connection, tenant, consent_id, ConsentState.WITHDRAWN)
+    things = [*((ObjectKind.VOICE, voice) for voice in hanging), (ObjectKind.CONSENT, consent_id)]
+    wishes = [Wish(kind, thing, Reason.WITHDRAWN, visit.actor, visit.origin) for kind, thing in things]
+    begun = [await request_deletion(connection, tenant, wish) for wish in wishes]
+    if active:
+        await append(connection, tenant, visit.act("consent.withdrawn", consent_id, voices=len(hanging)))
+    withdrawn = await find_consent(connection, tenant, consent_id)
+    return withdrawn, [deletion for deletion in begun if deletion is not None]
