@@ -1,145 +1,94 @@
-"""An upload's bytes to samples at 16 kHz, every channel apart, in bounded memory and time.
+"""An upload's bytes to mono samples at 16 kHz, by a process that can do nothing but compute (:mod:`.confinement`).
 
-The file is read a second at a time, measured and resampled on the way, so neither its header nor its sample
-rate decides how much is held.
+The file stays in memory: it goes to the process and comes back through pipes.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+import signal
+import sys
 
 import numpy as np
-import soundfile
-import soxr
 
-from worker.enrolment.clipping import FlatTops
-from worker.enrolment.file_kinds import is_taken, name_kind
-from worker.enrolment.speech_bounds import SAMPLE_RATE, Samples
+from worker.enrolment.confinement import CPU_S, MEMORY_BYTES
+from worker.enrolment.exchange import Answer, ask
+from worker.enrolment.file_kinds import choose_container, refuse_damage
+from worker.enrolment.gathering import MAX_UPLOAD_S, SAMPLE_RATE, Decoded
 from worker.errors import RecordingError
 
-MAX_UPLOAD_S = 60
-"""Seconds of the longest recording that is taken."""
+TIMEOUT_S = 30.0
+"""Seconds a decoder may take by the clock: three times its processor time, for a machine that has other work."""
 
-MAX_CHANNELS = 8
-MIN_SAMPLE_RATE = 8_000
-MAX_SAMPLE_RATE = 192_000
+COMMAND = (sys.executable, "-I", "-B", "-m", "worker.enrolment.decoder")
+ENVIRONMENT = {"LC_ALL": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""All that the decoder is told; nothing of our own environment."""
 
-_UNKNOWN_FRAMES = 2**62
-_TAKEN = "send a WAV, FLAC, OGG (Vorbis or Opus) or MP3 file"
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """Samples float32 [N, channels] at 16 kHz, the format's name, and the largest share of flat tops (0-1)."""
-
-    channels: Samples
-    source_format: str
-    flat_share: float
+_HEAD_BYTES = 4096
+_SAMPLE_BYTES = 4
+_MOST_LETTERS = 40
+_MOST_MESSAGE = 500
+_MOST_BYTES = _HEAD_BYTES + (MAX_UPLOAD_S + 1) * SAMPLE_RATE * _SAMPLE_BYTES
+_FAILED = "the recording could not be decoded here"
 
 
-def decode(data: bytes) -> Decoded:
-    """Decodes WAV, FLAC, Ogg or MP3.
+def decode(data: bytes, *, timeout_s: float = TIMEOUT_S) -> Decoded:
+    """Decodes WAV, FLAC, Ogg, MP3, MP4 (M4A) or WebM.
 
     Raises:
         RecordingError: not such a file, damaged, longer than `MAX_UPLOAD_S`, without samples, with samples that
-            are not numbers, or with a rate or a number of channels that is not taken.
+            are not numbers, with a rate or a number of channels that is not taken, or taking more memory or time than
+            a recording can need; `enrolment_failed` where this machine is at fault.
     """
-    if not is_taken(data):
-        kind = name_kind(data)
-        seems = f"looks like {kind}" if kind else "does not begin like an audio file"
-        raise RecordingError("recording_not_audio", f"the recording {seems}; {_TAKEN}")
+    choose_container(data)
     try:
-        with soundfile.SoundFile(io.BytesIO(data)) as file:
-            return _read(file)
-    except (soundfile.SoundFileError, ValueError, TypeError, OverflowError, MemoryError) as error:
+        answer = ask(COMMAND, data, environment=ENVIRONMENT, most_bytes=_MOST_BYTES, timeout_s=timeout_s)
+    except OSError as error:
+        raise RecordingError("enrolment_failed", f"{_FAILED}: no decoder could be started; enrol it again") from error
+    if answer.late:
         raise RecordingError(
-            "recording_not_audio",
-            f"the recording is damaged or of a kind that cannot be decoded ({_quote(error)}); {_TAKEN}",
-        ) from error
-
-
-def _read(file: soundfile.SoundFile) -> Decoded:
-    _check_header(file)
-    rate, channels = int(file.samplerate), int(file.channels)
-    resampler = soxr.ResampleStream(rate, SAMPLE_RATE, channels, dtype="float32", quality="HQ")
-    flat_tops = FlatTops(channels)
-    offset = np.zeros(channels, np.float32)
-    blocks: list[Samples] = []
-    frames = 0
-    for block in _read_blocks(file, rate, channels):
-        frames += len(block)
-        _check_length(frames / rate)
-        _check_finite(block, frames / rate)
-        flat_tops.add(block)
-        offset = offset if blocks else block.mean(axis=0, dtype=np.float64).astype(np.float32)
-        blocks.append(_shape(resampler.resample_chunk(block - offset), channels))
-    if not frames:
-        raise RecordingError("recording_empty", f"the recording holds no samples; {_TAKEN} of 5 to 10 s of speech")
-    nothing = np.zeros((0, channels), np.float32)
-    blocks.append(_shape(resampler.resample_chunk(nothing, last=True), channels))
-    resampled = np.concatenate(blocks)
-    _check_finite(resampled, frames / rate)
-    return Decoded(resampled, f"{file.format}/{file.subtype}", flat_tops.share())
-
-
-def _read_blocks(file: soundfile.SoundFile, rate: int, channels: int) -> Iterator[Samples]:
-    """Blocks of a second into the same memory, and one more than are allowed, so that a false header shows."""
-    block = np.zeros((rate, channels), np.float32)
-    for _ in range(MAX_UPLOAD_S + 1):
-        read = file.read(out=block)
-        if not len(read):
-            return
-        yield read
-
-
-def _check_header(file: soundfile.SoundFile) -> None:
-    rate, channels, frames = int(file.samplerate), int(file.channels), int(file.frames)
-    if rate < MIN_SAMPLE_RATE:
-        raise RecordingError(
-            "recording_too_low_rate",
-            f"the recording has {rate} samples a second, which leaves no voice to copy;"
-            f" record with {SAMPLE_RATE} or more ({MIN_SAMPLE_RATE} at the least)",
+            "enrolment_failed",
+            f"{_FAILED} within {timeout_s:.0f} s; enrol it again, as 16 bit WAV if it fails once more",
         )
-    if rate > MAX_SAMPLE_RATE:
-        raise RecordingError(
-            "recording_not_audio",
-            f"the recording claims {rate} samples a second, more than any recorder makes;"
-            f" convert it to {SAMPLE_RATE} to {MAX_SAMPLE_RATE}",
+    if answer.status == -signal.SIGKILL and not answer.overflowed:
+        raise RecordingError("enrolment_failed", f"{_FAILED}: the decoder was killed; enrol it again")
+    if answer.status or answer.overflowed:
+        raise refuse_damage(_explain(answer))
+    return _parse(answer.output)
+
+
+def _explain(answer: Answer) -> str:
+    if answer.overflowed:
+        return "it decodes to more than it says"
+    if answer.status == -signal.SIGXCPU:
+        return f"it takes more than {CPU_S} s of a processor"
+    # A library that meets the bound of its memory does not always say so before it falls.
+    return f"its decoder fell, having {MEMORY_BYTES >> 20} MiB"
+
+
+def _parse(output: bytes) -> Decoded:
+    """The decoder's answer, not trusted: a stranger's file may have written it, should the decoder have a hole."""
+    head, _, body = output.partition(b"\n")
+    try:
+        said = json.loads(head[:_HEAD_BYTES])
+        if "code" in said:
+            raise _refuse(str(said["code"]), str(said["message"]))
+        samples = np.frombuffer(body, "<f4").astype(np.float32)
+        if not (np.abs(samples) <= 1).all():
+            raise ValueError("samples beyond full scale, or no numbers")
+        share = min(max(float(said["flat_share"]), 0.0), 1.0)
+        return Decoded(
+            samples,
+            str(said["source_format"])[:_MOST_LETTERS],
+            int(said["source_rate"]),
+            int(said["source_channels"]),
+            share,
         )
-    if channels > MAX_CHANNELS:
-        raise RecordingError(
-            "recording_too_many_channels",
-            f"the recording has {channels} channels; mix it down to one ({MAX_CHANNELS} at the most)",
-        )
-    if frames < _UNKNOWN_FRAMES:
-        _check_length(frames / rate)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise refuse_damage("its decoder gave no answer") from error
 
 
-def _check_length(seconds: float) -> None:
-    if seconds > MAX_UPLOAD_S:
-        raise RecordingError(
-            "recording_too_long",
-            f"the recording is longer than {MAX_UPLOAD_S} s ({seconds:.0f} s or more);"
-            " cut out 5 to 10 s of clear speech of one person",
-        )
-
-
-def _check_finite(block: Samples, seconds: float) -> None:
-    if not np.isfinite(block).all():
-        raise RecordingError(
-            "recording_non_finite",
-            f"the recording holds samples that are not numbers within its first {np.ceil(seconds):.0f} s"
-            " (NaN or infinite); export it again as 16 bit PCM",
-        )
-
-
-def _shape(block: Samples, channels: int) -> Samples:
-    return np.ascontiguousarray(block, np.float32).reshape(-1, channels)
-
-
-def _quote(error: Exception) -> str:
-    """The decoder's own words without the name of the Python object that held the bytes."""
-    words = str(getattr(error, "error_string", "") or error or type(error).__name__)
-    return words.strip().rstrip(".")[:120]
+def _refuse(code: str, message: str) -> RecordingError:
+    if not code.startswith("recording_"):
+        raise ValueError("an error that is none of a recording")
+    return RecordingError(code[:_MOST_LETTERS], message[:_MOST_MESSAGE])

@@ -8,15 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 import soundfile
 
-from worker.enrolment.decoding import Decoded, decode
-from worker.enrolment.speech_bounds import (
-    SAMPLE_RATE,
+from worker.enrolment.acoustics import (
     SILENCE_DB,
-    Samples,
-    find_speech,
-    join_speech,
+    measure_bandwidth,
     measure_levels,
+    measure_loudness,
+    measure_snr,
+    measure_sound,
 )
+from worker.enrolment.decoding import decode
+from worker.enrolment.gathering import SAMPLE_RATE, Decoded, Samples
+from worker.enrolment.quality import LEAST_SNR_DB, MAX_FLAT_SHARE, MIN_SPEECH_S, Quality
+from worker.enrolment.speech_bounds import cut_speech, find_speech, join_speech
+from worker.enrolment.stages import Report, Stage, report_nothing
+from worker.enrolment.voice_activity import detect_speech
 from worker.errors import RecordingError
 
 SHORTEST_S = 0.1
@@ -25,46 +30,73 @@ SHORTEST_S = 0.1
 MAX_SPEECH_S = 30
 """Seconds of speech that are kept; what follows is left out."""
 
-MIN_SPEECH_S = 3.0
-"""Seconds of speech that a voice needs."""
-
-MAX_FLAT_SHARE = 0.01
-"""The share of samples that may stand in flat tops before a recording counts as clipped."""
+LEAST_SPEECH_SHARE = 0.3
+"""The share of what is heard that has to be speech."""
 
 _ADVICE = "send 5 to 10 s of clear speech of one person"
 _MEGABYTE = 1024 * 1024
-_CANCELLED_DB = 20.0
+_LISTENING_DB = -25.0
+_MOST_GAIN_DB = 30.0
 _FULL_SCALE = 1.0
 _STEPS_16_BIT = 32_767
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A reference recording: float32 [N] at 16 kHz, mono, within full scale; `source_format` as `WAV/PCM_16`."""
+    """A reference recording: `samples` float32 [N] at 16 kHz, mono, within full scale; `source_format` as `WAV/PCM_16`.
+
+    `voice` is the same without its pauses, for those who compare voices.
+    """
 
     samples: Samples
+    voice: Samples
     duration_s: float
     source_format: str
+    quality: Quality
+
+    def __repr__(self) -> str:
+        return f"Recording({self.duration_s:.1f} s, {self.source_format})"
 
 
-def read_recording(data: bytes, *, max_bytes: int) -> Recording:
+def read_recording(data: bytes, *, max_bytes: int, report: Report = report_nothing) -> Recording:
     """Decodes, mixes, trims and checks an upload; the same bytes give the same samples.
 
     Raises:
         RecordingError: `recording_empty`, `recording_too_large`, `recording_not_audio`, `recording_too_long`,
             `recording_too_low_rate`, `recording_too_many_channels`, `recording_non_finite`, `recording_silent`,
-            `recording_clipped` or `recording_too_short`; the message names the figure and the fix.
+            `recording_clipped`, `recording_not_speech`, `recording_too_short` or `recording_noisy`, with the figure
+            and the fix; `enrolment_failed` where this machine is at fault.
+        BundleError: the voice activity detector is not installed.
     """
     _check_size(len(data), max_bytes)
+    report(Stage.DECODING)
     decoded = decode(data)
-    _check_length(len(decoded.channels))
-    samples = _mix(decoded.channels)
-    _check_level(samples)
-    _check_clipping(decoded)
-    spans = find_speech(samples)
-    _check_speech(sum(span.length for span in spans) / SAMPLE_RATE, len(samples) / SAMPLE_RATE)
-    kept = join_speech(samples, spans)[: MAX_SPEECH_S * SAMPLE_RATE]
-    return Recording(kept, len(kept) / SAMPLE_RATE, decoded.source_format)
+    report(Stage.EXAMINING)
+    return examine(decoded)
+
+
+def examine(decoded: Decoded) -> Recording:
+    """The speech of a decoded file, and how good it is; raises as :func:`read_recording` does."""
+    samples = decoded.samples
+    _check_length(len(samples))
+    levels = measure_levels(samples)
+    _check_level(float(levels.max()))
+    _check_clipping(decoded.flat_share)
+    probabilities = detect_speech(_raise_level(samples, measure_loudness(levels)))
+    spans = find_speech(probabilities)
+    speech_s = sum(span.length for span in spans) / SAMPLE_RATE
+    _check_speech(speech_s, measure_sound(levels), len(samples) / SAMPLE_RATE)
+    quality = Quality(
+        snr_db=measure_snr(samples, probabilities),
+        speech_s=speech_s,
+        flat_share=decoded.flat_share,
+        bandwidth_hz=measure_bandwidth(samples, probabilities),
+    )
+    _check_noise(quality.snr_db)
+    kept, voice = (
+        part[: MAX_SPEECH_S * SAMPLE_RATE] for part in (join_speech(samples, spans), cut_speech(samples, spans))
+    )
+    return Recording(kept, voice, len(kept) / SAMPLE_RATE, decoded.source_format, quality)
 
 
 def to_flac(samples: Samples) -> bytes:
@@ -75,19 +107,11 @@ def to_flac(samples: Samples) -> bytes:
     return file.getvalue()
 
 
-def _mix(channels: Samples) -> Samples:
-    """Mono without a constant offset, within full scale.
-
-    Channels of opposite phase would cancel each other out: then the loudest one stands for all.
-    """
-    centred = channels.astype(np.float64)
-    centred -= centred.mean(axis=0)
-    mixed = centred.mean(axis=1)
-    powers = np.square(centred).mean(axis=0)
-    if np.square(mixed).mean() < powers.max() / len(powers) ** 2 / 10 ** (_CANCELLED_DB / 10):
-        mixed = centred[:, powers.argmax()]
-    scaled: Samples = (mixed / max(np.abs(mixed).max(), _FULL_SCALE)).astype(np.float32)
-    return scaled
+def _raise_level(samples: Samples, loudness_db: float) -> Samples:
+    """What the voice activity detector listens to: it misses half of what is whispered into a far microphone."""
+    gain_db = min(max(_LISTENING_DB - loudness_db, 0.0), _MOST_GAIN_DB)
+    raised: Samples = np.clip(samples * np.float32(10 ** (gain_db / 20)), -_FULL_SCALE, _FULL_SCALE)
+    return raised
 
 
 def _check_size(size: int, max_bytes: int) -> None:
@@ -97,7 +121,7 @@ def _check_size(size: int, max_bytes: int) -> None:
         raise RecordingError(
             "recording_too_large",
             f"the recording has {size / _MEGABYTE:.1f} MiB, {max_bytes / _MEGABYTE:.1f} are taken;"
-            f" {_ADVICE}, or compress it as FLAC, OGG or MP3",
+            f" {_ADVICE}, or compress it as FLAC, OGG, MP3 or M4A",
         )
 
 
@@ -108,29 +132,43 @@ def _check_length(samples: int) -> None:
         )
 
 
-def _check_level(samples: Samples) -> None:
-    loudest = float(measure_levels(samples).max())
-    if loudest <= SILENCE_DB:
+def _check_level(loudest_db: float) -> None:
+    if loudest_db <= SILENCE_DB:
         raise RecordingError(
             "recording_silent",
-            f"the recording is silent: its loudest moment has {loudest:.0f} dB of full scale, speech has about -25;"
+            f"the recording is silent: its loudest moment has {loudest_db:.0f} dB of full scale, speech has about -25;"
             " check the microphone and its level",
         )
 
 
-def _check_clipping(decoded: Decoded) -> None:
-    if decoded.flat_share > MAX_FLAT_SHARE:
+def _check_clipping(flat_share: float) -> None:
+    if flat_share > MAX_FLAT_SHARE:
         raise RecordingError(
             "recording_clipped",
-            f"{decoded.flat_share:.1%} of the recording is cut off at the peak, {MAX_FLAT_SHARE:.0%} is taken;"
+            f"{flat_share:.1%} of the recording is cut off at the peak, {MAX_FLAT_SHARE:.0%} is taken;"
             " record again with a lower input level or farther from the microphone",
         )
 
 
-def _check_speech(speech_s: float, whole_s: float) -> None:
+def _check_speech(speech_s: float, sound_s: float, whole_s: float) -> None:
+    if sound_s >= MIN_SPEECH_S and speech_s < LEAST_SPEECH_SHARE * sound_s:
+        raise RecordingError(
+            "recording_not_speech",
+            f"the recording holds {sound_s:.1f} s of sound, of which {speech_s:.1f} s are speech;"
+            f" {_ADVICE}, without music or noise",
+        )
     if speech_s < MIN_SPEECH_S:
         raise RecordingError(
             "recording_too_short",
             f"the recording holds {speech_s:.1f} s of speech in {whole_s:.1f} s,"
             f" {MIN_SPEECH_S:.0f} are needed and 5 to 10 are best; {_ADVICE}",
+        )
+
+
+def _check_noise(snr_db: float) -> None:
+    if snr_db < LEAST_SNR_DB:
+        raise RecordingError(
+            "recording_noisy",
+            f"the speech is {snr_db:.0f} dB above the noise, {LEAST_SNR_DB:.0f} are needed and 30 are best;"
+            " record in a quiet room, close to the microphone",
         )

@@ -1,7 +1,8 @@
-"""Where in a recording somebody speaks, by energy alone: frames of 20 ms, every 10 ms.
+"""The stretches of speech in a recording, cut out and joined: from probabilities of speech, 32 ms each.
 
-A frame is speech if it is well above the noise floor of this recording and not far below its loud parts; what is
-shorter than a syllable is a click. Pauses inside are shortened, since the encoder listens to whatever it gets.
+Speech begins where speech is likely and ends where it has become unlikely; a gap shorter than a stop consonant with its
+surroundings belongs to it, and what is shorter than a syllable is none. Longer pauses are shortened, since the encoder
+listens to whatever it gets.
 """
 
 from __future__ import annotations
@@ -9,32 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Samples = NDArray[np.float32]
+from worker.enrolment.gathering import SAMPLE_RATE, Samples
+from worker.enrolment.voice_activity import CHUNK, Probabilities
 
-SAMPLE_RATE = 16_000
-"""Samples a second of every reference recording."""
-
-MARGIN = SAMPLE_RATE // 10
-"""Samples (100 ms) that stay before and after speech."""
+MARGIN = SAMPLE_RATE * 3 // 20
+"""Samples (150 ms) that stay before and after speech."""
 
 LONGEST_PAUSE = SAMPLE_RATE * 6 // 10
 """Samples (600 ms) that a pause may have; a longer one is shortened to it."""
 
-SILENCE_DB = -60.0
-"""The level, in dB of full scale (RMS), below which nothing is taken for speech."""
-
-_HOP = SAMPLE_RATE // 100
-_FRAME = 2 * _HOP
-_CLICK_FRAMES = 6
-_LOUD_PERCENTILE = 95
-_NOISE_PERCENTILE = 10
-_ABOVE_NOISE_DB = 6.0
-_BELOW_LOUD_DB = 40.0
-_NEAREST_TO_LOUD_DB = 12.0
+_BEGINS = 0.5
+_ENDS = 0.35
+_SHORTEST_GAP = SAMPLE_RATE // 5
+_SHORTEST_SPEECH = SAMPLE_RATE // 10
 _FADE = SAMPLE_RATE // 200
-_LEAST_POWER = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,33 +39,29 @@ class Span:
         return self.end - self.start
 
 
-def measure_levels(samples: Samples) -> NDArray[np.float64]:
-    """The level of each frame, dB of full scale (RMS), of float32 [N] at 16 kHz."""
-    count = max(len(samples) - _FRAME, 0) // _HOP + 1
-    padded = np.zeros(max(len(samples), (count - 1) * _HOP + _FRAME))
-    padded[: len(samples)] = samples
-    frames = np.lib.stride_tricks.sliding_window_view(padded, _FRAME)[::_HOP][:count]
-    levels: NDArray[np.float64] = 10 * np.log10(np.square(frames).mean(axis=1) + _LEAST_POWER)
-    return levels
+def find_speech(probabilities: Probabilities) -> list[Span]:
+    """The stretches of speech, in order."""
+    speaks, speaking = np.zeros(len(probabilities) + 2, np.bool_), False
+    for number, probability in enumerate(probabilities, 1):
+        speaking = bool(probability >= (_ENDS if speaking else _BEGINS))
+        speaks[number] = speaking
+    edges = np.flatnonzero(speaks[1:] != speaks[:-1]).reshape(-1, 2) * CHUNK
+    spans = merge_spans([Span(int(start), int(end)) for start, end in edges], _SHORTEST_GAP)
+    return [span for span in spans if span.length >= _SHORTEST_SPEECH]
 
 
-def find_speech(samples: Samples) -> list[Span]:
-    """The stretches of speech in float32 [N] at 16 kHz; those with at most `LONGEST_PAUSE` between are one."""
-    speaks = np.concatenate(([False], _find_loud(measure_levels(samples)), [False]))
-    edges = np.flatnonzero(speaks[1:] != speaks[:-1])
-    spans: list[Span] = []
-    for first, last in edges.reshape(-1, 2):
-        if last - first < _CLICK_FRAMES:
-            continue
-        span = Span(int(first) * _HOP, min(int(last - 1) * _HOP + _FRAME, len(samples)))
-        if spans and span.start - spans[-1].end <= LONGEST_PAUSE:
-            span = Span(spans.pop().start, span.end)
-        spans.append(span)
-    return spans
+def merge_spans(spans: list[Span], gap: int) -> list[Span]:
+    """Spans with fewer than `gap` samples between them become one."""
+    merged: list[Span] = []
+    for span in spans:
+        near = bool(merged) and span.start - merged[-1].end < gap
+        merged.append(Span(merged.pop().start, span.end) if near else span)
+    return merged
 
 
 def join_speech(samples: Samples, spans: list[Span]) -> Samples:
-    """The spans in order, with `MARGIN` at both ends and pauses of `LONGEST_PAUSE`, faded into each other."""
+    """The spans in order, with `MARGIN` at both ends and pauses up to `LONGEST_PAUSE`, faded into each other."""
+    spans = merge_spans(spans, LONGEST_PAUSE)
     half = LONGEST_PAUSE // 2
     last = len(spans) - 1
     joined = np.zeros(0, np.float32)
@@ -86,14 +72,12 @@ def join_speech(samples: Samples, spans: list[Span]) -> Samples:
     return joined
 
 
-def _find_loud(levels: NDArray[np.float64]) -> NDArray[np.bool_]:
-    heard = levels[levels > SILENCE_DB]
-    if not len(heard):
-        return np.zeros(len(levels), np.bool_)
-    loud = np.percentile(heard, _LOUD_PERCENTILE)
-    noise = np.percentile(levels, _NOISE_PERCENTILE)
-    least = max(SILENCE_DB, loud - _BELOW_LOUD_DB, min(noise + _ABOVE_NOISE_DB, loud - _NEAREST_TO_LOUD_DB))
-    return levels > least
+def cut_speech(samples: Samples, spans: list[Span]) -> Samples:
+    """The spans alone, 32 ms of surroundings each, without any pause: a voice to be listened to by a machine."""
+    cut = np.zeros(0, np.float32)
+    for span in spans:
+        cut = _fade_into(cut, samples[max(span.start - CHUNK, 0) : span.end + CHUNK])
+    return cut
 
 
 def _fade_into(before: Samples, after: Samples) -> Samples:
