@@ -123,6 +123,7 @@ def _delivery(settings: Settings) -> dict[str, Any]:
     """
     return {
         "task_acks_late": True,
+        "task_acks_on_timeout": False,
         "task_reject_on_worker_lost": True,
         "broker_transport_options": {
             "visibility_timeout": settings.task_limit_s * 3 / 2,

@@ -77,12 +77,12 @@ async def _go_round(tools: Tools, duty: Duty, visit: Visit) -> int:
             found = await list_tenants(connection, Page(_PAGE, place))
         for tenant in found.items:
             done += await _visit(tools, duty, visit, tenant)
-            if tools.over:
+            if tools.over and tenant is not found.items[-1]:
                 await _save_place(tools.redis, duty, (tenant.created_at, tenant.id))
                 return done
         place = found.after
-        if place is None:
-            await _save_place(tools.redis, duty, None)
+        if place is None or tools.over:
+            await _save_place(tools.redis, duty, place)
             return done
 
 
