@@ -10,12 +10,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from relay.cancellation import end
 from relay.casting import Casting
 from relay.clock import SystemClock
 from relay.quotas import Quotas
 from relay.rate_limits import RateLimiter
 from relay.revocations import Watch
-from relay.speech_notes import SpeechNotes
+from relay.speech_notes import LAST_FLUSH_S, SpeechNotes
 from storage.database import Database
 from storage.encryption.keyring import Keyring
 from storage.redis import connect
@@ -24,6 +25,7 @@ from storage.settings import Settings
 _RATE_CONNECTIONS = 4
 _OTHER_CONNECTIONS = 6
 """Two that listen, and some for quotas, notes and tombstones."""
+_LAST_WORDS_S = LAST_FLUSH_S + 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,13 @@ class Gate:
 
     async def run(self) -> None:
         """Share, listen and write until cancelled; then write what is left."""
-        async with asyncio.TaskGroup() as group:
-            for part in (self.quotas.run, self.watch.run, self.notes.run):
-                group.create_task(part())
+        tasks = [asyncio.create_task(part()) for part in (self.quotas.run, self.watch.run, self.notes.run)]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=_LAST_WORDS_S)
+            await end(tasks)

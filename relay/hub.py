@@ -11,6 +11,7 @@ from redis.exceptions import ResponseError
 
 from relay import metrics
 from relay.admission import Admission
+from relay.cancellation import is_cancelled
 from storage.errors import ServerUnavailable
 from storage.streams.jobs import JobStream
 from storage.streams.presence import announce_relay, read_relays, read_workers, withdraw_relay
@@ -99,7 +100,7 @@ class Hub:
                 log.warning("the result stream stays until it expires", reason=str(error))
 
     async def _read(self) -> None:
-        while not _is_cancelled():
+        while not is_cancelled():
             try:
                 async for result in self._keeper.read():
                     listener = self._routes.get(result.context)
@@ -111,7 +112,7 @@ class Hub:
 
     async def _tick(self) -> None:
         ticks = 0
-        while not _is_cancelled():
+        while not is_cancelled():
             if ticks % _TICKS_PER_BEAT == 0:
                 await self._beat()
             for listener in list(self._listeners):
@@ -148,12 +149,3 @@ class Hub:
         if not self._broken:
             log.warning("redis is away", reason=str(error))
         self._broken = True
-
-
-def _is_cancelled() -> bool:
-    """Whether the task is to end although nothing was raised.
-
-    Now and then the client of Redis (redis-py 8.1 on Python 3.11) loses a cancellation that meets an arriving reply.
-    """
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

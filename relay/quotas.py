@@ -20,6 +20,7 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from relay import metrics
+from relay.cancellation import is_cancelled
 from relay.clock import Clock
 from relay.errors import Refused
 from storage.errors import ServerUnavailable
@@ -98,7 +99,7 @@ class Quotas:
     async def run(self) -> None:
         """Count in Redis what was taken, every tick until cancelled, and then for the last time."""
         try:
-            while True:
+            while not is_cancelled():
                 await asyncio.sleep(TICK_S)
                 await self._share()
         finally:

@@ -19,11 +19,12 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from relay import metrics
+from relay.cancellation import end, is_cancelled
 from storage.database import Database, bounded
 from storage.errors import ServerUnavailable
 from storage.redis import silenced_key, translated
 from storage.streams.broadcasts import Revocations, Silence, Silences
-from storage.tenancy.api_keys import find_valid
+from storage.tenancy.api_keys import Scope, find_valid
 
 log = structlog.get_logger()
 
@@ -80,16 +81,23 @@ class Watch:
 
     async def run(self) -> None:
         """Listen and look until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._hear(Revocations(self._redis).listen, self._hear_revocation))
-            group.create_task(self._hear(Silences(self._redis).listen, self._hear_silence))
-            group.create_task(self._check())
+        tasks = [
+            asyncio.create_task(self._hear(Revocations(self._redis).listen, self._hear_revocation)),
+            asyncio.create_task(self._hear(Silences(self._redis).listen, self._hear_silence)),
+            asyncio.create_task(self._check()),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            await end(tasks)
 
     async def _hear(
         self, listen: Callable[[], AsyncGenerator[News | None, None]], obey: Callable[[News | None], None]
     ) -> None:
         """For ever; after a loss of Redis, anew."""
-        while not _is_cancelled():
+        while not is_cancelled():
             try:
                 async with aclosing(listen()) as broadcast:
                     async for news in broadcast:
@@ -117,7 +125,7 @@ class Watch:
                 connection.silence(silence.voice)
 
     async def _check(self) -> None:
-        while not _is_cancelled():
+        while not is_cancelled():
             try:
                 async with asyncio.timeout(CHECK_EVERY_S):
                     await self._doubt.wait()
@@ -136,7 +144,7 @@ class Watch:
         asked = {connection.key_id for connection in self._connections}
         if not asked:
             return
-        gone = asked - await bounded(find_valid(self._database, asked))
+        gone = asked - await bounded(find_valid(self._database, asked, Scope.SPEAK))
         for connection in list(self._connections):
             if connection.key_id in gone:
                 self._cut_off(connection)
@@ -154,9 +162,3 @@ class Watch:
     def _cut_off(self, connection: Watched) -> None:
         metrics.CUT_OFF.inc()
         connection.cut_off(REVOKED)
-
-
-def _is_cancelled() -> bool:
-    """Whether the task is to end although nothing was raised; as in `relay.hub`, a cancellation may get lost."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

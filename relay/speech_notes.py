@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from relay import metrics
+from relay.cancellation import is_cancelled
 from storage.errors import ServerUnavailable
 from storage.streams.speech_log import Spoken, note_spoken
 
@@ -38,7 +39,7 @@ class SpeechNotes:
     async def run(self) -> None:
         """Write until cancelled; then write what is left, for LAST_FLUSH_S at most."""
         try:
-            while True:
+            while not is_cancelled():
                 await self._write_next()
         finally:
             await self._flush()

@@ -17,7 +17,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from pydantic import SecretStr
-from sqlalchemy import ColumnElement, Row, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, and_, any_, func, insert, literal, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from storage.database import Database
@@ -156,9 +156,13 @@ async def list_keys(connection: AsyncConnection, tenant: UUID | None, page: Page
     return cut(rows, page, _key, _place)
 
 
-async def find_valid(database: Database, key_ids: Collection[UUID]) -> set[UUID]:
-    """Which of these keys, of whatever tenants, still open something; as the operator."""
+async def find_valid(database: Database, key_ids: Collection[UUID], scope: Scope | None = None) -> set[UUID]:
+    """Which of these keys, of whatever tenants, still open something, or give this scope; as the operator."""
     query = _with_tenants(select(api_keys.c.id)).where(api_keys.c.id.in_(key_ids), *_valid())
+    if scope is not None:
+        query = query.where(literal(str(scope)) == any_(api_keys.c.scopes))
+    if scope not in (None, Scope.ADMIN):
+        query = query.where(or_(api_keys.c.tenant_id.is_(None), tenants.c.state != TenantState.DELETING))
     async with database.transaction(operator=True) as connection:
         return set((await connection.execute(query)).scalars())
 

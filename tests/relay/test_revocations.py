@@ -316,6 +316,27 @@ async def test_keys_are_looked_up_again_although_nothing_was_heard(
         assert not stranger.ends.is_set()
 
 
+@pytest.mark.parametrize("state", [TenantState.SUSPENDED, TenantState.DELETING, TenantState.DELETED])
+async def test_the_look_finds_tenants_that_may_not_speak_any_more(
+    database: Database,
+    redis: Redis,
+    make_tenant: MakeTenant,
+    monkeypatch: pytest.MonkeyPatch,
+    state: TenantState,
+) -> None:
+    """A key that may still look on while its tenant is deleted is no key to speak with."""
+    monkeypatch.setattr(revocations, "CHECK_EVERY_S", 0.1)
+    tenant, other = await make_tenant("acme"), await make_tenant("other")
+    async with watching(redis, database) as watch:
+        peer, stranger = peer_of(tenant), peer_of(other)
+        watch.join(peer, time.monotonic())
+        watch.join(stranger, time.monotonic())
+        async with database.transaction(operator=True) as connection:
+            await connection.execute(update(tenants).where(tenants.c.id == tenant.id).values(state=state))
+        await wait_for(peer)
+        assert not stranger.ends.is_set()
+
+
 async def test_a_silence_that_was_missed_is_found_among_the_tombstones(
     database: Database, redis: Redis, make_tenant: MakeTenant
 ) -> None:
