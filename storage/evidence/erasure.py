@@ -55,7 +55,7 @@ log = structlog.get_logger()
 WITHIN_S = 6.0
 """How long an attempt takes at most, give or take what was begun."""
 STATEMENT_WITHIN_S = 3.0
-LEASE_S = 30.0
+LEASE_S = 10.0
 """How long after an attempt should have ended it is taken for dead."""
 FIRST_BACKOFF_S = 2.0
 LONGEST_BACKOFF_S = 300.0
@@ -67,6 +67,7 @@ STORES: Mapping[ObjectKind, tuple[Store, ...]] = {
 RECEIPT = "receipt"
 """Under this name stands why a deletion that is done everywhere has no receipt yet."""
 _ORIGIN = "service"
+_POSTGRES = "Postgres"
 
 
 class Erasure:
@@ -117,19 +118,19 @@ class Erasure:
     async def _attempt(self, store: Store, scene: Scene, away: dict[str, str]) -> StoreReport:
         """One attempt at one store; `away` keeps the servers that did not answer, which are not asked again."""
         earlier = scene.reports.get(store.name)
-        server = "Postgres" if isinstance(store, Rows) else "Redis"
+        server = _POSTGRES if isinstance(store, Rows) else "Redis"
         if obstacle := find_obstacle(store, scene.reports):
-            return await self._note(scene, store, _wait(f"comes after {obstacle}", earlier))
+            return await self._note(scene, store, _wait(f"comes after {obstacle}", earlier), away)
         if not scene.left_s():
-            return await self._note(scene, store, _wait("the next attempt goes on here", earlier))
+            return await self._note(scene, store, _wait("the next attempt goes on here", earlier), away)
         if server in away:
-            return await self._note(scene, store, report_failure(away[server], earlier))
+            return await self._note(scene, store, report_failure(away[server], earlier), away)
         try:
             if isinstance(store, Rows):
                 return await bounded(self._erase_rows(store, scene), STATEMENT_WITHIN_S)
             async with asyncio.timeout(min(store.bound_s, scene.left_s() + STATEMENT_WITHIN_S)):
                 progress = await store.erase(scene)
-            return await self._note(scene, store, report_progress(progress, earlier))
+            return await self._note(scene, store, report_progress(progress, earlier), away)
         except ServerUnavailable as error:
             away[error.server] = f"{error.server} does not answer"
             reason = away[error.server]
@@ -141,7 +142,7 @@ class Erasure:
             log.error("a store could not be emptied", store=store.name, exc_info=error)
             reason = f"an unexpected {type(error).__name__}; the log has more"
         log.warning("a store is not empty yet", store=store.name, deletion=str(scene.deletion.id), reason=reason)
-        return await self._note(scene, store, report_failure(reason, earlier))
+        return await self._note(scene, store, report_failure(reason, earlier), away)
 
     async def _erase_rows(self, store: Rows, scene: Scene) -> StoreReport:
         """The step and its report, both or neither."""
@@ -152,11 +153,14 @@ class Erasure:
             await note_store(connection, scene.deletion.id, store.name, report)
         return report
 
-    async def _note(self, scene: Scene, store: Store, report: StoreReport) -> StoreReport:
+    async def _note(self, scene: Scene, store: Store, report: StoreReport, away: dict[str, str]) -> StoreReport:
         """Keep the report; when Postgres is away it is lost, and the step repeated."""
+        if _POSTGRES in away:
+            return report
         try:
             await bounded(self._keep(scene.tenant, scene.deletion.id, store.name, report), STATEMENT_WITHIN_S)
-        except ServerUnavailable:
+        except ServerUnavailable as error:
+            away[error.server] = f"{error.server} does not answer"
             log.warning("a report could not be kept", store=store.name, deletion=str(scene.deletion.id))
         return report
 
@@ -170,7 +174,7 @@ class Erasure:
             async with self._database.transaction(tenant=tenant) as connection:
                 return await self._finish(connection, tenant, deletion.id)
         except StorageError as error:
-            if isinstance(error, ServerUnavailable) and error.server == "Postgres":
+            if isinstance(error, ServerUnavailable) and error.server == _POSTGRES:
                 raise
             log.warning("a deletion has no receipt yet", deletion=str(deletion.id), reason=str(error))
             report = StoreReport(Outcome.FAILED, 0, datetime.now(UTC), "the receipt could not be signed")

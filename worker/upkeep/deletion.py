@@ -68,9 +68,9 @@ def choose_countdown(state: DeletionState, due_in_s: float, limit_s: float) -> f
     A message that came too early waits, rather than make an attempt beside another's; never so long that it, which is
     not acknowledged, is taken for a dead worker's.
     """
-    if state is DeletionState.DONE or due_in_s > min(LONGEST_COUNTDOWN_S, limit_s / 2):
+    if state is DeletionState.DONE or due_in_s > LONGEST_COUNTDOWN_S:
         return None
-    return max(0.5, due_in_s)
+    return max(0.5, min(due_in_s, limit_s / 2))
 
 
 def register_deletion(app: Celery, settings: Settings) -> None:
