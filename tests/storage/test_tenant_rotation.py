@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 from uuid import uuid4
 
@@ -11,13 +12,34 @@ from sqlalchemy import select, update
 
 from storage.database import Database
 from storage.encryption import tenant_rotation
+from storage.encryption.envelope import Label
 from storage.encryption.keyring import Keyring, destroy_data_key
+from storage.encryption.providers import WrappedKey
+from storage.encryption.providers.local import LocalKeys, parse_keys
+from storage.encryption.secrets import SecretBytes
 from storage.encryption.tenant_rotation import count_data_keys, rotate_tenant
 from storage.errors import DecryptionError, ServerUnavailable
 from storage.settings import Settings
 from storage.tables import data_keys
 from tests.conftest import MakeTenant
 from tests.storage.keyrings import CAUSE, list_actions, list_tenant_keys, load_keys, make_keys
+
+Tried = asyncio.Event
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> Tried:
+    """Is set when a rotation has tried to destroy the old tenant key."""
+    tried, destroy = asyncio.Event(), tenant_rotation._destroy
+
+    async def try_to_destroy(*given: Any) -> bool:
+        try:
+            return await destroy(*given)
+        finally:
+            tried.set()
+
+    monkeypatch.setattr(tenant_rotation, "_destroy", try_to_destroy)
+    return tried
 
 
 @pytest.fixture
@@ -77,17 +99,9 @@ async def test_what_the_old_key_wrapped_before_a_rotation_is_cut_off_with_it(
 
 
 async def test_a_data_key_that_is_being_stored_keeps_its_tenant_key(
-    database: Database, keyring: Keyring, rotating: Keyring, make_tenant: MakeTenant, monkeypatch: pytest.MonkeyPatch
+    database: Database, keyring: Keyring, rotating: Keyring, make_tenant: MakeTenant, tried: Tried
 ) -> None:
     """A tenant's rotation ends only when a data key that was on its way under the old key has come over, too."""
-    tried, destroy = asyncio.Event(), tenant_rotation._destroy
-
-    async def try_to_destroy(*given: Any) -> bool:
-        gone = await destroy(*given)
-        tried.set()
-        return gone
-
-    monkeypatch.setattr(tenant_rotation, "_destroy", try_to_destroy)
     tenant = (await make_tenant("acme")).id
     before, late = await make_keys(database, keyring, tenant, 1), uuid4()
     async with database.transaction(tenant=tenant) as connection:
@@ -98,6 +112,36 @@ async def test_a_data_key_that_is_being_stored_keeps_its_tenant_key(
     assert await rotation == 2
     assert await load_keys(database, keyring, tenant) == before
     assert len(await list_tenant_keys(database, tenant)) == 1
+
+
+class Slow(LocalKeys):
+    """A provider that takes its time to unwrap."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(parse_keys(settings.root_key.get_secret_value(), "the test"))
+        self.asked, self.go_on = threading.Event(), threading.Event()
+
+    def unwrap(self, wrapped: WrappedKey, label: Label) -> SecretBytes:
+        self.asked.set()
+        assert self.go_on.wait(30)
+        return super().unwrap(wrapped, label)
+
+
+async def test_a_tenant_key_that_somebody_is_about_to_use_is_not_destroyed(
+    settings: Settings, database: Database, keyring: Keyring, rotating: Keyring, make_tenant: MakeTenant, tried: Tried
+) -> None:
+    """Between the look for the active key and the data key under it a whole rotation may pass, but for its end."""
+    tenant = (await make_tenant("acme")).id
+    await make_keys(database, keyring, tenant, 1)
+    slow = Slow(settings)
+    making = asyncio.create_task(make_keys(database, Keyring(slow), tenant, 1))
+    assert await asyncio.to_thread(slow.asked.wait, 30)
+    rotation = asyncio.create_task(rotate_tenant(database, rotating, tenant, CAUSE))
+    await tried.wait()
+    slow.go_on.set()
+    await making
+    assert await rotation == 2
+    assert len(await load_keys(database, rotating, tenant)) == 2
 
 
 async def test_a_data_key_that_somebody_holds_is_waited_for_with_a_bound(
