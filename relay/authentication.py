@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import HTTPConnection
 
 from relay.errors import ServiceUnavailable, Unauthorized
-from relay.rate_limits import Rate, RateLimiter
+from relay.rate_limits import Rate, RateLimiter, name_address
 from storage.database import Database, bounded
 from storage.errors import ServerUnavailable
 from storage.tenancy import api_keys
@@ -36,8 +36,8 @@ async def authenticate(
 
 
 def find_origin(request: HTTPConnection) -> str:
-    """The address that a request came from, as far as the relay can see."""
-    return request.client.host if request.client else "unknown"
+    """The address that a request came from, as far as the relay can see; a proxy may hand on what is none."""
+    return name_address(request.client.host if request.client else None)
 
 
 async def _look_up(database: Database, header: str) -> Caller | None:

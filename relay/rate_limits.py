@@ -120,14 +120,23 @@ class RateLimiter:
         self._local = _Windows(self._memory)
 
 
+def name_address(host: str | None) -> str:
+    """An address in its one spelling, an IPv4 one that was mapped into IPv6 as itself; `unknown` for what is none."""
+    address = _read_address(host)
+    return UNKNOWN if address is None else str(address)
+
+
 def group_address(host: str | None) -> str:
     """Whom an address stands for: itself, or with IPv6 its /64; all that is no address is one."""
+    address = _read_address(host)
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((address, IPV6_PREFIX), strict=False))
+    return name_address(host)
+
+
+def _read_address(host: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         address = ipaddress.ip_address((host or "").partition("%")[0])
     except ValueError:
-        return UNKNOWN
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            return str(address.ipv4_mapped)
-        return str(ipaddress.ip_network((address, IPV6_PREFIX), strict=False))
-    return str(address)
+        return None
+    return (address.ipv4_mapped or address) if isinstance(address, ipaddress.IPv6Address) else address

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import UUID, uuid4
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import update
+from starlette.requests import HTTPConnection
+from websockets.asyncio.client import connect as connect_socket
+from websockets.exceptions import InvalidStatus
 
 from relay import rate_limits
-from relay.errors import Refused
+from relay.authentication import authenticate, find_origin
+from relay.errors import Refused, ServiceUnavailable
 from relay.rate_limits import PREFIX, UNKNOWN, Rate, RateLimiter, group_address
+from storage.database import Database
 from storage.redis import connect
 from storage.settings import Settings
 from storage.states import TenantState
+from storage.tables import tenants
 from storage.tenancy.api_keys import Caller
 from storage.tenancy.limits import Limits
+from tests.conftest import MakeTenant, RunningStack
 
 FAILURES = 5
 
@@ -168,6 +178,71 @@ async def test_redis_is_asked_again_when_it_is_back(settings: Settings) -> None:
     await client.aclose()
 
 
+async def test_a_refused_address_costs_no_look_up(settings: Settings, limiter: RateLimiter) -> None:
+    """Whatever key it brings: nobody is asked whether it is one."""
+    nowhere = Database("postgresql://nobody@127.0.0.1:1/none", settings.service_role)
+    headers = [(b"authorization", b"Bearer tr_whatever")]
+    asked = HTTPConnection({"type": "http", "client": ("192.0.2.1", 1), "headers": headers})
+    with pytest.raises(ServiceUnavailable):
+        await authenticate(asked, nowhere, limiter)
+    for _ in range(FAILURES):
+        await limiter.note_failure("192.0.2.1")
+    await refusal(authenticate(asked, nowhere, limiter))
+    await nowhere.close()
+
+
+def status(answer: Any) -> tuple[int, str, bool]:
+    return answer.status_code, answer.json().get("code", ""), "Retry-After" in answer.headers
+
+
+async def test_a_stranger_is_turned_away_and_nobody_else_with_him(
+    start_relay: Callable[..., RunningStack], make_tenant: MakeTenant
+) -> None:
+    """Behind a proxy that is trusted each client counts for itself, over HTTP and on the socket."""
+    stack = start_relay(trusted_proxies="127.0.0.1", max_wrong_keys_per_minute=FAILURES)
+    right = {"Authorization": f"Bearer {(await make_tenant('acme')).key}"}
+    wrong = {"Authorization": "Bearer tr_wrong", "X-Forwarded-For": "198.51.100.7, 192.0.2.1"}
+    async with httpx2.AsyncClient(base_url=stack.relay_url) as client:
+        for _ in range(FAILURES):
+            assert status(await client.get("/v1/voices", headers=wrong)) == (401, "unauthorized", False)
+        assert status(await client.get("/v1/voices", headers=wrong)) == (429, "rate_limited", True)
+        stranger = {**right, "X-Forwarded-For": "192.0.2.1"}
+        assert status(await client.get("/v1/voices", headers=stranger)) == (429, "rate_limited", True)
+        neighbour = {**right, "X-Forwarded-For": "192.0.2.2"}
+        assert status(await client.get("/v1/voices", headers=neighbour)) == (200, "", False)
+    url = stack.relay_url.replace("http", "ws") + "/v1/stream"
+    with pytest.raises(InvalidStatus) as caught:
+        async with connect_socket(url, additional_headers=stranger):
+            pass
+    assert caught.value.response.status_code == 429
+    assert 1 <= int(caught.value.response.headers["Retry-After"]) <= 60
+    async with connect_socket(url, additional_headers=neighbour) as connection:
+        assert json.loads(await connection.recv())["type"] == "hello"
+
+
+async def test_nobody_can_pretend_to_be_elsewhere(
+    start_relay: Callable[..., RunningStack], make_tenant: MakeTenant, database: Database
+) -> None:
+    """Without a trusted proxy `X-Forwarded-For` says nothing; and a tenant's own rate holds for all of its keys."""
+    stack = start_relay(max_wrong_keys_per_minute=FAILURES)
+    tenant, again, other = await make_tenant("acme"), await make_tenant("acme"), await make_tenant("other")
+    async with database.transaction(operator=True) as connection:
+        limits = Limits(requests_per_minute=3)
+        await connection.execute(update(tenants).where(tenants.c.id == tenant.id).values(limits=limits.model_dump()))
+    async with httpx2.AsyncClient(base_url=stack.relay_url) as client:
+
+        async def ask(key: str, number: int = 0) -> tuple[int, str, bool]:
+            headers = {"Authorization": f"Bearer {key}", "X-Forwarded-For": f"192.0.2.{number}"}
+            return status(await client.get("/v1/voices", headers=headers))
+
+        asked = [await ask(key) for key in (tenant.key, again.key, tenant.key, again.key)]
+        assert asked == [(200, "", False)] * 3 + [(429, "rate_limited", True)]
+        assert await ask(other.key) == (200, "", False)
+        for number in range(FAILURES):
+            assert await ask("tr_wrong", number) == (401, "unauthorized", False)
+        assert await ask(other.key, 99) == (429, "rate_limited", True)
+
+
 @given(st.ip_addresses(v=4))
 def test_an_ipv4_address_stands_for_itself(address: ipaddress.IPv4Address) -> None:
     """Also where the socket is an IPv6 one and maps it (RFC 4291, section 2.5.5.2)."""
@@ -188,3 +263,5 @@ def test_what_is_no_address_is_one_nobody(text: str | None) -> None:
     """A proxy that is trusted may hand on anything; it never makes a key of its own."""
     group = group_address(text)
     assert group == UNKNOWN or ipaddress.ip_network(group)
+    origin = find_origin(HTTPConnection({"type": "http", "headers": [], "client": None if text is None else (text, 1)}))
+    assert origin == UNKNOWN or ipaddress.ip_address(origin)
