@@ -106,7 +106,7 @@ async def _follow(connection: AsyncConnection, tenant: UUID, key: str, row: dict
         # Swept away or abandoned in between: the next try begins it.
         raise IdempotencyBusy
     if found.over:
-        await _restart(connection, tenant, key, **row, status=None, response=null())
+        await _restart(connection, tenant, key, row | {"status": None, "response": null()})
         return Begun(row["object_id"])
     return await _continue(connection, found, row)
 
@@ -118,13 +118,13 @@ async def _continue(connection: AsyncConnection, found: Row[Any], row: dict[str,
         return Finished(found.status, found.response)
     if found.under_way:
         raise IdempotencyBusy
-    await _restart(connection, found.tenant_id, found.key)
+    await _restart(connection, found.tenant_id, found.key, {})
     return Begun(found.object_id)
 
 
-async def _restart(connection: AsyncConnection, tenant: UUID, key: str, **values: object) -> None:
+async def _restart(connection: AsyncConnection, tenant: UUID, key: str, values: dict[str, Any]) -> None:
     statement = update(idempotency_keys).where(idempotency_keys.c.tenant_id == tenant, idempotency_keys.c.key == key)
-    await connection.execute(statement.values(started_at=func.now(), **values))
+    await connection.execute(statement.values(values | {"started_at": func.now()}))
 
 
 def _unanswered(tenant: UUID, key: str) -> tuple[Any, ...]:

@@ -61,9 +61,8 @@ async def test_nobody_is_named_in_the_clear(store: Store, owner: Database) -> No
     """Neither signer nor recording stands in the row, nor in what a statement looks like in a log."""
     consent = await store.add_consent(recording=RECORDING)
     async with owner.transaction() as connection:
-        row = (
-            await connection.execute(text("SELECT c::text FROM consents c WHERE id = :id"), {"id": consent})
-        ).scalar()
+        query = text("SELECT c::text FROM consents c WHERE id = :id")
+        row: str = (await connection.execute(query, {"id": consent})).scalar_one()
     for secret in (b"A. Person", b"I agree", RECORDING):
         assert secret.hex() not in row
         assert secret.decode("latin-1") not in row
