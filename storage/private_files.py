@@ -35,7 +35,7 @@ def write_private(path: Path, text: str) -> None:
     path = path.resolve()
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="ascii") as file:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
             _leave_to_owner(file.fileno(), path)
             file.write(text)
             file.flush()

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
+from storage.private_files import write_private
 from timbrelay.errors import ServerError, UsageFault
 from timbrelay.events import RelayError
-from timbrelay.stack.folder import DataFolder, write_private
+from timbrelay.stack.folder import DataFolder
 from timbrelay.stack.servers import Servers
 
 if TYPE_CHECKING:

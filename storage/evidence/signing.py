@@ -90,7 +90,7 @@ def label_of(signing_key_id: str) -> Label:
 async def _make_key(connection: AsyncConnection, keyring: Keyring) -> Signer:
     key, key_id = Ed25519PrivateKey.generate(), str(uuid4())
     seed = SecretBytes(key.private_bytes_raw())
-    wrapped = await asyncio.to_thread(keyring.provider.wrap, seed, label_of(key_id))
+    wrapped = await keyring.wrap(connection, seed, label_of(key_id))
     values = {"wrapped_key": wrapped.ciphertext, "root_key_id": wrapped.root_key_id}
     await connection.execute(
         insert(signing_keys).values(id=key_id, public_key=key.public_key().public_bytes_raw(), **values)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import re
 import secrets
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,6 +26,7 @@ from storage.settings import Settings
 from tests.conftest import MakeTenant
 from tests.storage.keyrings import list_tenant_keys, load_keys, make_keys
 
+ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -132,6 +135,19 @@ async def test_a_root_key_in_the_environment_is_followed_not_made(
     assert await load_keys(database, alone, tenant) == before
     refused = run("keys", "rotate", "--root", TIMBRELAY_ROOT_KEY=old)
     assert (refused.returncode, "not among those that are configured" in refused.stderr) == (1, True), refused
+
+
+async def test_every_command_of_the_documentation_works(
+    run: Run, database: Database, keyring: Keyring, make_tenant: MakeTenant
+) -> None:
+    """The `console` blocks of docs/keys.md, in their order."""
+    await make_keys(database, keyring, (await make_tenant("acme")).id, 2)
+    blocks = re.findall(r"```console\n(.*?)```", _content(ROOT / "docs" / "keys.md"), re.DOTALL)
+    lines = [shlex.split(line) for block in blocks for line in block.splitlines()]
+    assert len(lines) == 6
+    for word, *arguments in lines:
+        done = run(*arguments)
+        assert (word, done.returncode) == ("./dev", 0), done
 
 
 KILLED = """

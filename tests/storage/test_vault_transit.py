@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import socket
@@ -34,11 +35,7 @@ hvac = pytest.importorskip("hvac", reason="hvac is not installed (extra vault)")
 LABEL = Label(uuid4(), uuid4(), Kind.TENANT_KEY)
 ROOT_TOKEN = "test-root-token"
 LIMIT_S = 10.0
-SERVICE_POLICY = """
-path "transit/encrypt/timbrelay" { capabilities = ["update"] }
-path "transit/decrypt/timbrelay" { capabilities = ["update"] }
-path "transit/keys/timbrelay" { capabilities = ["read"] }
-"""
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "keys.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +56,13 @@ class Vault:
         transit.delete_key("timbrelay")
         transit.create_key("timbrelay")
 
-    def make_token(self) -> str:
-        """A token with the policy that docs/keys.md gives the services."""
-        self.client.sys.create_or_update_policy("timbrelay", SERVICE_POLICY)
-        return str(
-            self.client.auth.token.create(policies=["timbrelay"], no_default_policy=True)["auth"]["client_token"]
-        )
+    def make_token(self, policies: int) -> str:
+        """A token with the first of the policies in docs/keys.md, or the first two."""
+        given = re.findall(r"```hcl\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)[:policies]
+        assert len(given) == policies
+        self.client.sys.create_or_update_policy("timbrelay", "\n".join(given))
+        made = self.client.auth.token.create(policies=["timbrelay"], no_default_policy=True)
+        return str(made["auth"]["client_token"])
 
 
 def _find_binary() -> str | None:
@@ -180,7 +178,7 @@ def test_the_services_policy_is_enough_for_a_service(provider: KeyProvider, vaul
     service = open_provider(_settings(vault, vault_token="", vault_token_file=file))
     with pytest.raises(RootKeyError, match="Vault forbids transit/encrypt/timbrelay: renew the token"):
         service.wrap(new_key(), LABEL)
-    file.write_text(vault.make_token() + "\n")
+    file.write_text(vault.make_token(1) + "\n")
     key = new_key()
     assert service.unwrap(service.wrap(key, LABEL), LABEL) == key
     assert service.root_key_id == provider.root_key_id
@@ -190,6 +188,15 @@ def test_the_services_policy_is_enough_for_a_service(provider: KeyProvider, vaul
     file.chmod(0o644)
     with pytest.raises(RootKeyError, match="chmod 600"):
         service.wrap(key, LABEL)
+
+
+def test_the_operators_policy_is_enough_for_a_rotation(provider: KeyProvider, vault: Vault) -> None:
+    """With both policies of the documentation a root key is made and an old one destroyed."""
+    operator = open_provider(_settings(vault, vault_token=vault.make_token(2)))
+    old = operator.wrap(new_key(), LABEL).root_key_id
+    new = operator.make_root_key()
+    operator.destroy_root_key(old)
+    assert operator.known_root_keys() == provider.known_root_keys() == [new]
 
 
 def test_what_is_not_there_is_named(provider: KeyProvider, vault: Vault) -> None:

@@ -170,11 +170,9 @@ def _check_root_key(environment: Environment) -> str:
 
     given = environment.variables
     file = Path(given.get("TIMBRELAY_ROOT_KEY_FILE") or DataFolder(environment.home).root_key_file)
-    if "TIMBRELAY_ROOT_KEY" not in given:
-        if not file.exists():
-            return "none yet; the first start makes one"
-        if file.stat().st_mode & 0o077:
-            raise OpsError(f"{file} can be read by others; run `chmod 600 {file}`")
+    elsewhere = given.get("TIMBRELAY_ROOT_KEY") or given.get("TIMBRELAY_KEY_PROVIDER", "local") != "local"
+    if not elsewhere and not file.exists():
+        return "none yet; the first start makes one"
     return f"its id is {open_provider(read_settings(environment)).root_key_id}"
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from storage.private_files import write_private
 from timbrelay.errors import FolderError
 
 MIN_FREE_BYTES = 200 * 1024 * 1024
@@ -150,13 +151,3 @@ class DataFolder:
         holder = Path(lock).read_text().strip()
         fix = "Stop that one, or set TIMBRELAY_HOME to another folder."
         return FolderError(self.path, f"is in use by another stack (process {holder or 'unknown'})", fix)
-
-
-def write_private(path: Path, text: str) -> None:
-    """Writes a file of mode 0600, whole or not at all."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    Path(name).replace(path)
