@@ -26,7 +26,7 @@ from relay.rate_limits import Rate
 from relay.uploads import Recording, is_form, read_form, taking_upload
 from storage.errors import ServerUnavailable
 from storage.evidence.audit import append
-from storage.evidence.deletions import Deletion, ObjectKind, Reason, request_deletion
+from storage.evidence.deletions import Deletion, ObjectKind, Reason, request_deletions
 from storage.evidence.deletions import Request as Wish
 from storage.paging import Page
 from storage.states import ConsentState
@@ -219,7 +219,7 @@ async def _withdraw(
         hanging = await end_consent(connection, tenant, consent_id, ConsentState.WITHDRAWN)
     things = [*((ObjectKind.VOICE, voice) for voice in hanging), (ObjectKind.CONSENT, consent_id)]
     wishes = [Wish(kind, thing, Reason.WITHDRAWN, visit.actor, visit.origin) for kind, thing in things]
-    begun = [await request_deletion(connection, tenant, wish) for wish in wishes]
+    begun = await request_deletions(connection, tenant, wishes)
     if active:
         await append(connection, tenant, visit.act("consent.withdrawn", consent_id, voices=len(hanging)))
     withdrawn = await find_consent(connection, tenant, consent_id)

@@ -6,7 +6,7 @@ acknowledged is carried out whatever dies; whoever asks again is given the same 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -88,22 +88,39 @@ async def request_deletion(connection: AsyncConnection, tenant: UUID, request: R
     Whoever comes second gets the first one's deletion. None when the tenant has no such object. Writes the audit log,
     so this is among the last steps of the transaction. A consent that is active is withdrawn with it (or expires).
     """
-    if found := await find_deletion_of(connection, tenant, request.object_kind, request.object_id):
-        return found
-    begun = await begin(connection, tenant, request.object_kind, request.object_id, request.reason)
+    (requested,) = await request_deletions(connection, tenant, [request])
+    return requested
+
+
+async def request_deletions(
+    connection: AsyncConnection, tenant: UUID, requests: Sequence[Request]
+) -> list[Deletion | None]:
+    """The same for several objects, of which none is on record before all are locked: two who delete in different
+    orders would otherwise wait for each other's place in the audit log."""
+    found: list[Deletion | None] = []
+    acts: list[Act] = []
+    for request in requests:
+        deletion, begun = await _request(connection, tenant, request)
+        found.append(deletion)
+        acts += begun
+    await append(connection, tenant, *acts)
+    return found
+
+
+async def _request(connection: AsyncConnection, tenant: UUID, request: Request) -> tuple[Deletion | None, list[Act]]:
+    kind, object_id = request.object_kind, request.object_id
+    if known := await find_deletion_of(connection, tenant, kind, object_id):
+        return known, []
+    begun = await begin(connection, tenant, kind, object_id, request.reason)
     if begun is None:
         # Between the look and the lock another may have begun it.
-        return await find_deletion_of(connection, tenant, request.object_kind, request.object_id)
-    values = {"id": uuid4(), "tenant_id": tenant, "object_kind": request.object_kind, "object_id": request.object_id}
+        return await find_deletion_of(connection, tenant, kind, object_id), []
+    values = {"id": uuid4(), "tenant_id": tenant, "object_kind": kind, "object_id": object_id}
     values |= {"reason": request.reason, "requested_by": request.actor}
     made = (await connection.execute(insert(deletions).values(**values).returning(deletions))).one()
     detail = {"deletion": str(made.id), "reason": str(request.reason)}
-    acts = [
-        Act(request.actor, action, request.object_kind, str(request.object_id), request.origin, detail)
-        for action in begun
-    ]
-    await append(connection, tenant, *acts)
-    return _deletion(made)
+    acts = [Act(request.actor, action, kind, str(object_id), request.origin, detail) for action in begun]
+    return _deletion(made), acts
 
 
 async def find_deletion(connection: AsyncConnection, tenant: UUID, deletion_id: UUID) -> Deletion | None:

@@ -127,7 +127,7 @@ class Erasure:
             return await self._note(scene, store, report_failure(away[server], earlier), away)
         try:
             if isinstance(store, Rows):
-                return await bounded(self._erase_rows(store, scene), STATEMENT_WITHIN_S)
+                return await bounded(self._erase_rows(store, scene), max(scene.left_s(), STATEMENT_WITHIN_S))
             async with asyncio.timeout(min(store.bound_s, scene.left_s() + STATEMENT_WITHIN_S)):
                 progress = await store.erase(scene)
             return await self._note(scene, store, report_progress(progress, earlier), away)

@@ -23,7 +23,7 @@ from storage.voices.consents import erase_consent
 
 _BATCH = 20
 _ORIGIN = "service"
-_CHILDREN_BOUND_S = 3600.0
+_WHOLE_ATTEMPT_S = 3600.0
 """Ended by the attempt's own deadline."""
 
 
@@ -163,18 +163,18 @@ async def _close_sockets(scene: Scene) -> Progress:
 
 
 CONSENT_STORES: tuple[Store, ...] = (
-    Traces("speech", _silence_consent),
+    Traces("speech", _silence_consent, bound_s=_WHOLE_ATTEMPT_S),
     Rows("keys", _destroy_consent_keys),
-    Traces("voices", _erase_consents_voices, needs=("keys",), bound_s=_CHILDREN_BOUND_S),
+    Traces("voices", _erase_consents_voices, needs=("keys",), bound_s=_WHOLE_ATTEMPT_S),
     Rows("rows", _erase_consent, needs=("keys", "voices")),
     Rows("idempotency", forget_responses),
 )
 
 TENANT_STORES: tuple[Store, ...] = (
-    Traces("speech", _silence_tenant),
+    Traces("speech", _silence_tenant, bound_s=_WHOLE_ATTEMPT_S),
     Rows("keys", _destroy_tenant_keys),
-    Traces("voices", _erase_tenants_voices, needs=("keys",), bound_s=_CHILDREN_BOUND_S),
-    Traces("consents", _erase_tenants_consents, needs=("keys", "voices"), bound_s=_CHILDREN_BOUND_S),
+    Traces("voices", _erase_tenants_voices, needs=("keys",), bound_s=_WHOLE_ATTEMPT_S),
+    Traces("consents", _erase_tenants_consents, needs=("keys", "voices"), bound_s=_WHOLE_ATTEMPT_S),
     Rows("rows", _erase_tenants_rows, needs=("voices", "consents")),
     Rows("api_keys", _revoke_keys, needs=("rows",)),
     Traces("sockets", _close_sockets, needs=("api_keys",)),

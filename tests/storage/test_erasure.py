@@ -31,6 +31,7 @@ from storage.evidence.deletions import (
     find_deletion,
     list_deletions,
     request_deletion,
+    request_deletions,
 )
 from storage.evidence.erasure import STORES, Erasure
 from storage.evidence.receipts import verify_receipt
@@ -145,6 +146,24 @@ async def test_two_who_delete_at_once_get_one_deletion(
     actions = await _actions(database, tenant)
     assert actions.count("voice.deletion_requested") == actions.count("voice.deleted") == 1
     assert (await _request(database, tenant, voice)).receipt == done[0].receipt
+
+
+async def test_two_who_delete_several_in_different_orders_do_not_wait_for_each_other(
+    database: Database, tenant: UUID, make_voice: MakeVoice
+) -> None:
+    """Nobody takes a place in the audit log before all its voices are locked."""
+    voices = sorted([await make_voice(tenant, embedding=RAW) for _ in range(3)])
+    requests = [Request(ObjectKind.VOICE, voice, Reason.REQUESTED, ACTOR, ORIGIN) for voice in voices]
+
+    async def delete_all() -> list[Deletion | None]:
+        async with database.transaction(tenant=tenant) as connection:
+            return await request_deletions(connection, tenant, requests)
+
+    all_at_once, alone = await asyncio.gather(delete_all(), _request(database, tenant, voices[-1]))
+    assert [deletion.object_id for deletion in all_at_once if deletion is not None] == voices
+    assert all_at_once[-1] is not None
+    assert all_at_once[-1].id == alone.id
+    assert (await _actions(database, tenant)).count("voice.deletion_requested") == 3
 
 
 async def test_what_is_not_there_or_another_tenants_cannot_be_deleted(
