@@ -29,6 +29,7 @@ from relay.api.document import make_document
 from relay.api.entity_tags import tag_of
 from relay.api.problems import HANDLERS
 from relay.api.services import Services
+from relay.studio import studio_routes
 
 ROUTERS = (
     # Before the consents, one of which could be called "statements".
@@ -59,7 +60,7 @@ class HeadAsGet:
 
 
 def make_app(services: Services, stream: Callable[[WebSocket], Awaitable[None]]) -> FastAPI:
-    """The API, the document of it, and the door of the native protocol."""
+    """The API, the document of it, the door of the native protocol, and the studio."""
     app = make_api(services)
     content = json.dumps(make_document(app)).encode()
     headers = {"ETag": tag_of(content), "Cache-Control": "no-cache"}
@@ -72,6 +73,7 @@ def make_app(services: Services, stream: Callable[[WebSocket], Awaitable[None]])
 
     app.router.routes.append(Route("/v1/openapi.json", read_document, methods=["GET"]))
     app.router.routes.append(WebSocketRoute("/v1/stream", open_stream))
+    app.router.routes.extend(studio_routes())
     app.add_middleware(HeadAsGet)
     return app
 
