@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
-from sqlalchemy import text
+from psycopg import sql
+from sqlalchemy import make_url, text
 
 from storage.database import Database
 from storage.encryption.envelope import Kind, Label, unseal
@@ -202,3 +205,46 @@ def test_without_its_root_key_a_database_with_voices_stays_as_it_was(empty: Sett
         for table in ("voice_versions", "voices", "consents", "data_keys", "api_keys", "tenants"):
             connection.execute(text(f"DELETE FROM {table}"))  # noqa: S608
     migrate(owner)
+
+
+@pytest.fixture
+def plain_owner(empty: Settings) -> Iterator[Owner]:
+    """The empty database's owner as at a hosting company: no superuser, so that forced policies hold it as well."""
+    database = make_url(empty.owner_url).database or ""
+    name = f"{database}_owner"
+    with psycopg.connect(empty.owner_url, autocommit=True) as connection:
+        for step in (
+            "CREATE ROLE {name} LOGIN CREATEROLE NOSUPERUSER NOBYPASSRLS",
+            "GRANT timbrelay_service, timbrelay_operator TO {name} WITH ADMIN OPTION",
+            "ALTER DATABASE {database} OWNER TO {name}",
+        ):
+            named = {"name": sql.Identifier(name), "database": sql.Identifier(database)}
+            connection.execute(sql.SQL(step).format(**named))
+        url = make_url(empty.owner_url).set(username=name).render_as_string(hide_password=False)
+        yield Owner(url, empty.service_role, empty.operator_role, lambda: open_provider(empty))
+        for ending in ("REASSIGN OWNED BY {} TO CURRENT_USER", "DROP OWNED BY {}", "DROP ROLE {}"):
+            connection.execute(sql.SQL(ending).format(sql.Identifier(name)))
+
+
+async def test_an_owner_who_is_no_superuser_migrates_as_well(empty: Settings, plain_owner: Owner) -> None:
+    """The policies that hold the owner too are lifted while rows are changed, and are back afterwards."""
+    migrate(plain_owner, "0001")
+    customer, other = _add_customers(empty)
+    migrate(plain_owner)
+    async with served(empty) as (database, keyring):
+        await _check(database, keyring, customer)
+    ids, _ = await _add_what_is_new(empty, customer)
+    migrate(plain_owner, "0001")
+    migrate(plain_owner)
+    async with served(empty) as (database, keyring):
+        await database.check_role()
+        await _check(database, keyring, other)
+        async with database.transaction(tenant=customer.tenant) as connection:
+            assert await find_consent(connection, customer.tenant, ids["withdrawn"]) is None
+            assert await find_voice(connection, customer.tenant, customer.pending) is None
+            voice = await find_voice(connection, customer.tenant, customer.ready)
+    assert voice is not None
+    assert voice.state is VoiceState.DISABLED
+    forced = "SELECT relname FROM pg_class c WHERE relkind = 'r' AND relrowsecurity AND NOT relforcerowsecurity"
+    with as_owner(empty) as owning:
+        assert {row[0] for row in owning.execute(text(forced))} == {"tenants", "api_keys"}
