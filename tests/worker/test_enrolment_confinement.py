@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.worker.recordings import sample
+from tests.conftest import wait_until
+from tests.worker.recordings import made, sample
 from worker.enrolment import decoding
+from worker.enrolment.confinement import CPU_S, MEMORY_BYTES
 from worker.enrolment.decoding import COMMAND, ENVIRONMENT, decode
 from worker.enrolment.exchange import Answer, ask
 from worker.errors import RecordingError
@@ -123,6 +127,27 @@ def test_a_confined_process_is_not_dumped() -> None:
     """Nobody reads the decoder's memory, and it ends with who started it."""
     asked = "print(*(ctypes.CDLL(None).prctl(flag, 0, 0, 0, 0) for flag in (3, 39)))"
     assert run(f"import ctypes\n{CONFINED}{asked}").output == b"0 1\n"
+
+
+def test_the_decoder_confines_itself_before_it_reads() -> None:
+    """While it waits for its first byte, the real decoder is in its bounds already."""
+    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT, cwd="/") as child:
+        assert child.stdin is not None
+        limits = Path("/proc", str(child.pid), "limits")
+        wait_until(lambda: re.search(r"Max open files +64 +64", limits.read_text()) is not None)
+        found = limits.read_text()
+        child.stdin.close()
+    for name, value in (("file size", 0), ("core file size", 0), ("cpu time", CPU_S), ("address space", MEMORY_BYTES)):
+        assert re.search(rf"Max {name} +{value} ", found), name
+
+
+@pytest.mark.parametrize("name", ["sample", "container"])
+def test_the_decoder_is_sealed_when_it_decodes(name: str) -> None:
+    """Whatever a file would make the real decoder do, it cannot open anything by then."""
+    attempt = "lambda sound: print(open('/etc/hostname').read())"
+    program = f"import sys\nfrom worker.enrolment import decoder\ndecoder.gather = {attempt}\nsys.exit(decoder.main())"
+    answer = run(program, sample("WAV", "PCM_16") if name == "sample" else made("webm"))
+    assert (answer.output, answer.status) == (b"", 1)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Whether a spoken consent is by the person of the sample: the cosine of their GE2E voiceprints.
 
-The threshold is measured by `python -m worker.enrolment.calibration` (docs/enrolment.md has the whole table), with
-statements of 4 to 8 s against other recordings: FIGURES
+The threshold is measured by `python -m worker.enrolment.calibration` with statements of 4 to 8 s against other
+recordings. Of four people of LibriSpeech test-other, 0 of 240 pairs of one person are refused; of them and 191 others,
+599 of 49,712 pairs of two persons (1.2 %) pass; the equal error rate is 0.42 %, at 0.779. The threshold lies below, for
+a consent that was recorded with another device or in another room. Four people are few: docs/enrolment.md has more.
 A match says that two voices are alike, not who somebody is.
 """
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO
 
 _PIECE = 64 * 1024
@@ -22,7 +22,7 @@ class Answer:
     `late` says that the time was over, `overflowed` that it wrote more than was allowed; it was killed then.
     """
 
-    output: bytes
+    output: bytes = field(repr=False)
     status: int
     late: bool = False
     overflowed: bool = False

@@ -6,7 +6,7 @@ Each block is measured and resampled as it comes, so neither the header nor the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import soxr
@@ -52,7 +52,7 @@ class Sound:
 class Decoded:
     """Samples float32 [N] at 16 kHz, mono, within full scale; how they came; the largest share (0-1) of flat tops."""
 
-    samples: Samples
+    samples: Samples = field(repr=False)
     source_format: str
     source_rate: int
     source_channels: int

@@ -1,4 +1,4 @@
-"""MP4, M4A and WebM, by FFmpeg, held to two demuxers, six decoders and the bytes it is given.
+"""MP4, M4A and WebM, by FFmpeg, held to two demuxers, seven decoders and the bytes it is given.
 
 The demuxer is named, not guessed, so that a playlist cannot pass for a film; the decoders are a list; no protocol is
 allowed, and what FFmpeg asks to open beside the bytes is refused. What a browser's MediaRecorder writes has no length

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import soundfile
@@ -48,14 +48,11 @@ class Recording:
     `voice` is the same without its pauses, for those who compare voices.
     """
 
-    samples: Samples
-    voice: Samples
+    samples: Samples = field(repr=False)
+    voice: Samples = field(repr=False)
     duration_s: float
     source_format: str
     quality: Quality
-
-    def __repr__(self) -> str:
-        return f"Recording({self.duration_s:.1f} s, {self.source_format})"
 
 
 def read_recording(data: bytes, *, max_bytes: int, report: Report = report_nothing) -> Recording:

@@ -50,7 +50,9 @@ def _calibrate(part: str, encoder: SpeakerEncoder, corpora: dict[str, People]) -
     source = np.random.default_rng(_SEED)
     many, few, reader = (corpora[name] for name in (_MANY, _FEW, _READER))
     if part == "refusals":
-        yield from (f"{name}: {calibrate_people(people)}" for name, people in corpora.items())
+        for name, people in corpora.items():
+            yield name
+            yield from calibrate_people(people)
         yield from calibrate_sounds(source)
     elif part == "noise":
         yield from calibrate_noise(encoder, dict(list(many.items())[:60]), source)

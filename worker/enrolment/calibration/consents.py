@@ -48,6 +48,7 @@ def calibrate_consents(encoder: SpeakerEncoder, people: People, source: Source) 
         rate, at = found.equal_error()
         yield (
             f"{way}: {len(found.same)} pairs of one person, {len(found.different)} of two;"
+            f" medians {np.median(found.same):.2f} and {np.median(found.different):.2f};"
             f" equal error rate {100 * rate:.2f} % at {at:.3f}"
         )
         yield from ("", "| threshold | same person refused | another person accepted |", "|---|---|---|")
