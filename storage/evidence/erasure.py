@@ -121,7 +121,7 @@ class Erasure:
         server = _POSTGRES if isinstance(store, Rows) else "Redis"
         if obstacle := find_obstacle(store, scene.reports):
             return await self._note(scene, store, _wait(f"comes after {obstacle}", earlier), away)
-        if not scene.left_s():
+        if not (store.at_once or scene.left_s()):
             return await self._note(scene, store, _wait("the next attempt goes on here", earlier), away)
         if server in away:
             return await self._note(scene, store, report_failure(away[server], earlier), away)

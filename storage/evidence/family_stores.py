@@ -163,16 +163,16 @@ async def _close_sockets(scene: Scene) -> Progress:
 
 
 CONSENT_STORES: tuple[Store, ...] = (
-    Traces("speech", _silence_consent, bound_s=_WHOLE_ATTEMPT_S),
-    Rows("keys", _destroy_consent_keys),
+    Traces("speech", _silence_consent, at_once=True, bound_s=_WHOLE_ATTEMPT_S),
+    Rows("keys", _destroy_consent_keys, at_once=True),
     Traces("voices", _erase_consents_voices, needs=("keys",), bound_s=_WHOLE_ATTEMPT_S),
     Rows("rows", _erase_consent, needs=("keys", "voices")),
     Rows("idempotency", forget_responses),
 )
 
 TENANT_STORES: tuple[Store, ...] = (
-    Traces("speech", _silence_tenant, bound_s=_WHOLE_ATTEMPT_S),
-    Rows("keys", _destroy_tenant_keys),
+    Traces("speech", _silence_tenant, at_once=True, bound_s=_WHOLE_ATTEMPT_S),
+    Rows("keys", _destroy_tenant_keys, at_once=True),
     Traces("voices", _erase_tenants_voices, needs=("keys",), bound_s=_WHOLE_ATTEMPT_S),
     Traces("consents", _erase_tenants_consents, needs=("keys", "voices"), bound_s=_WHOLE_ATTEMPT_S),
     Rows("rows", _erase_tenants_rows, needs=("voices", "consents")),

@@ -59,6 +59,8 @@ class Rows:
     erase: Callable[[AsyncConnection, Scene], Awaitable[Progress]]
     needs: tuple[str, ...] = ()
     """The stores that have to be empty first."""
+    at_once: bool = False
+    """Attempted however little time there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class Traces:
     needs: tuple[str, ...] = ()
     again_until: str = ""
     """Done again with each attempt until that other store is empty."""
+    at_once: bool = False
     bound_s: float = 3.0
     """How long one attempt may take."""
 

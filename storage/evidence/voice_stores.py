@@ -91,8 +91,8 @@ async def _count_spoken(scene: Scene) -> Progress:
 
 
 VOICE_STORES: tuple[Store, ...] = (
-    Traces("speech", _fall_silent, again_until="workers"),
-    Rows("keys", _destroy_key),
+    Traces("speech", _fall_silent, again_until="workers", at_once=True),
+    Rows("keys", _destroy_key, at_once=True),
     Rows("rows", _erase_rows, needs=("keys",)),
     Traces("workers", _hear_workers, needs=("speech",)),
     Traces("jobs", _strip_jobs, needs=("speech",)),
