@@ -17,11 +17,16 @@ from hypothesis import HealthCheck, assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from storage.database import Database
 from storage.encryption.envelope import Kind, Label, new_key
+from storage.encryption.keyring import Keyring
 from storage.encryption.providers import KeyProvider, WrappedKey
 from storage.encryption.providers.choice import open_provider
+from storage.encryption.rotation import read_root_keys
 from storage.errors import DecryptionError, RootKeyError, ServerUnavailable, StorageError
 from storage.settings import Settings
+from tests.conftest import MakeTenant
+from tests.storage.keyrings import load_keys, make_keys, quietly, rotate_root_key
 
 boto3 = pytest.importorskip("boto3", reason="boto3 is not installed (extra aws)")
 moto_server = pytest.importorskip("moto.server", reason="moto is not installed (extra test)")
@@ -189,6 +194,28 @@ def test_a_server_that_does_not_answer_is_unavailable_within_the_bound(stubborn:
     """When it takes the connection and says nothing, as well."""
     stubborn.answer = None
     _expect_unavailable(stubborn.provider, WrappedKey("arn:x", b"sealed"))
+
+
+async def test_a_service_under_kms_rotates_and_outlives_an_outage(
+    provider: KeyProvider, moto: Any, database: Database, make_tenant: MakeTenant
+) -> None:
+    """Every tenant's key comes under the new key of KMS; when KMS is gone, tenants in use go on, others wait."""
+    tenant, other = (await make_tenant("acme")).id, (await make_tenant("other")).id
+    serving = Keyring(provider)
+    before = {one: await make_keys(database, Keyring(provider), one, 2) for one in (tenant, other)}
+    old = provider.root_key_id
+    new = await rotate_root_key(database, Keyring(provider), destroy_old=True)
+    found = await read_root_keys(database, provider, quietly)
+    assert (found.in_use, found.current == new != old) == ({new}, True)
+    assert await load_keys(database, serving, tenant) == before[tenant]
+    moto.stop()
+    moto._server.server_close()
+    for _ in range(2):
+        assert await load_keys(database, serving, tenant) == before[tenant]
+        began = time.monotonic()
+        with pytest.raises(ServerUnavailable, match="AWS KMS"):
+            await load_keys(database, serving, other)
+        assert time.monotonic() - began < LIMIT_S
 
 
 @pytest.mark.parametrize(
