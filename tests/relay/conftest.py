@@ -186,7 +186,17 @@ async def hear_until(connection: ClientConnection, wanted: str | type[bytes]) ->
             if isinstance(message, bytes):
                 if wanted is bytes:
                     return message
-            elif (read := json.loads(message))["type"] == wanted:
+                continue
+            read = json.loads(message)
+            if read["type"] == wanted:
                 return read
-            else:
-                assert read["type"] != "error", read
+            assert read["type"] != "error", read
+
+
+async def hear_error(connection: ClientConnection) -> dict[str, Any]:
+    """The next error."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            message = await connection.recv()
+            if isinstance(message, str) and (read := json.loads(message))["type"] == "error":
+                return dict(read)

@@ -10,34 +10,32 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx2
 import pytest
 import redis
+from sqlalchemy import select, update
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from storage.redis import WORKERS, worker_key
+from storage.database import Database
+from storage.redis import worker_key
 from storage.settings import Settings
-from storage.streams.presence import WorkerLoad
+from storage.states import ConsentState, VoiceState
+from storage.tables import consents, voices
+from storage.voices.aliases import set_alias
 from tests.conftest import MakeTenant, MakeVoice, wait_until
 
 StartStack = Callable[..., Any]
 
 
 @pytest.fixture
-def stack(start_stack: StartStack) -> Any:
-    """A relay alone, told of a worker that is not there."""
-    stack = start_stack(only=(), workers=1, idle_timeout_s=2.0, max_recording_bytes=64 * 1024)
-    with redis.Redis.from_url(stack.services.variables["REDIS_URL"]) as client:
-        client.sadd(WORKERS, "none")
-        client.set(worker_key("none"), json.dumps(asdict(WorkerLoad(8, 0, 0.0))))
-    stack.start("relay")
-    stack.wait_ready()
-    return stack
+def stack(start_relay: StartStack) -> Any:
+    """A relay alone."""
+    return start_relay(idle_timeout_s=2.0, max_recording_bytes=64 * 1024)
 
 
 @pytest.fixture
@@ -132,6 +130,45 @@ async def test_without_a_worker_contexts_are_refused_with_a_time_to_come_back(st
         answer = await _ask(connection, {"type": "open", "context": "c", "voice": voice})
     assert (answer["code"], answer["context"], answer["retryable"]) == ("overloaded", "c", True)
     assert 500 <= answer["retry_after_ms"] <= 10_000
+
+
+async def test_a_voice_opens_by_the_alias_that_its_tenant_gave_it(
+    stack: Any, key: str, voice: str, make_tenant: MakeTenant, database: Database
+) -> None:
+    """`opened` says which voice and version that is; for another tenant the alias is nobody."""
+    tenant, other = await make_tenant("acme"), await make_tenant("other")
+    async with database.transaction(tenant=tenant.id) as connection:
+        await set_alias(connection, tenant.id, "narrator", UUID(voice))
+    async with await _open(stack, key) as socket_, await _open(stack, other.key) as stranger:
+        opened = await _ask(socket_, {"type": "open", "context": "c", "voice": "narrator"})
+        assert (opened["type"], opened["voice"], opened["version"]) == ("opened", voice, 1)
+        answer = await _ask(stranger, {"type": "open", "context": "c", "voice": "narrator"})
+        assert (answer["code"], answer["context"]) == ("unknown_voice", "c")
+
+
+async def test_a_voice_that_may_not_speak_is_unknown(
+    stack: Any, key: str, voice: str, make_tenant: MakeTenant, database: Database
+) -> None:
+    """Disabled, of a consent that has ended or expired, or being deleted: in the same words as one that never was."""
+    tenant = (await make_tenant("acme")).id
+    of_the_voice = consents.c.id == select(voices.c.consent_id).where(voices.c.id == UUID(voice)).scalar_subquery()
+    past = datetime.now(UTC) - timedelta(seconds=1)
+    ends = (
+        update(voices).values(state=VoiceState.DISABLED),
+        update(voices).values(state=VoiceState.DELETING),
+        update(consents).where(of_the_voice).values(state=ConsentState.WITHDRAWN),
+        update(consents).where(of_the_voice).values(expires_at=past),
+    )
+    async with await _open(stack, key) as socket_:
+        for end in ends:
+            async with database.transaction(tenant=tenant) as connection:
+                await connection.execute(end)
+            answer = await _ask(socket_, {"type": "open", "context": "c", "voice": voice})
+            assert answer["code"] == "unknown_voice"
+            async with database.transaction(tenant=tenant) as connection:
+                await connection.execute(update(voices).values(state=VoiceState.READY))
+                await connection.execute(update(consents).values(state=ConsentState.ACTIVE, expires_at=None))
+        assert (await _ask(socket_, {"type": "open", "context": "c", "voice": voice}))["type"] == "opened"
 
 
 async def test_another_tenants_voice_cannot_be_spoken_with(stack: Any, voice: str, make_tenant: MakeTenant) -> None:

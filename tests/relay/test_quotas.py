@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
+from sqlalchemy import update
 
 from relay.errors import Refused
 from relay.quotas import MAX_TENANTS, Day, Quotas, characters_key, check_voices, until_midnight_ms
@@ -20,9 +22,11 @@ from storage.database import Database
 from storage.encryption.keyring import Keyring
 from storage.redis import connect
 from storage.settings import Settings
+from storage.tables import tenants
 from storage.tenancy.limits import Limits
 from storage.voices.voices import begin_deletion, finish_deletion
-from tests.conftest import MakeTenant, MakeVoice
+from tests.conftest import MakeTenant, MakeVoice, RunningStack
+from tests.relay.conftest import EMBEDDING, hear_error, hear_until, open_context, open_socket
 
 DAY_MS = 86_400_000
 LIMIT = 100
@@ -181,6 +185,42 @@ def test_two_relays_never_exceed_a_limit_by_more_than_one_tick(steps: list[tuple
         assert day.counted + day.fresh <= max(LIMIT, day.counted)
     assert shared + sum(day.fresh for day in relays.values()) == taken
     assert all(day.counted <= shared for day in relays.values())
+
+
+async def test_a_socket_is_held_to_its_tenants_limits(
+    start_relay: Callable[..., RunningStack], make_tenant: MakeTenant, make_voice: MakeVoice, database: Database
+) -> None:
+    """Characters and contexts, on all of its connections together; another tenant's go on."""
+    stack = start_relay()
+    tenant, other = await make_tenant("acme"), await make_tenant("other")
+    limits = Limits(characters_per_day=40, contexts=2).model_dump()
+    async with database.transaction(operator=True) as connection:
+        await connection.execute(update(tenants).where(tenants.c.id == tenant.id).values(limits=limits))
+    voice, strange = await make_voice(tenant.id, embedding=EMBEDDING), await make_voice(other.id, embedding=EMBEDDING)
+    text = {"type": "text", "context": "c", "text": "This is a line to be counted. "}
+    async with (
+        open_socket(stack, tenant.key) as first,
+        open_socket(stack, tenant.key) as second,
+        open_socket(stack, other.key) as stranger,
+    ):
+        await open_context(first, voice)
+        await open_context(second, voice)
+        await open_context(stranger, strange)
+        await second.send(json.dumps({"type": "open", "context": "d", "voice": str(voice)}))
+        assert (await hear_error(second))["code"] == "too_many_contexts"
+        for one in (first, second, stranger):
+            await one.send(json.dumps(text))
+            if one is first:
+                await hear_until(first, "sentence")
+        error = await hear_error(second)
+        assert (error["code"], error["context"], error["retryable"]) == ("quota_exceeded", "c", False)
+        assert 0 < error["retry_after_ms"] <= DAY_MS
+        await stranger.send(json.dumps(text))
+        await hear_until(stranger, "sentence")
+    async with open_socket(stack, tenant.key) as again:
+        await open_context(again, voice)
+        await again.send(json.dumps(text))
+        assert (await hear_error(again))["code"] == "quota_exceeded"
 
 
 async def test_a_tenant_has_as_many_voices_as_it_may(
