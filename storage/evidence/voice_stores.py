@@ -12,7 +12,7 @@ from storage.evidence.deletions import Outcome
 from storage.evidence.scenes import Progress, Rows, Scene, Store, Traces
 from storage.streams.broadcasts import EMBEDDING_TTL_S, await_acknowledgements, silence_voice
 from storage.streams.job_traces import strip_jobs
-from storage.streams.leftovers import count_spoken, strip_dead_letter, strip_queues
+from storage.streams.leftovers import count_spoken, rewrite_journal, strip_dead_letter, strip_queues
 from storage.tables import idempotency_keys
 from storage.voices.voices import finish_deletion
 
@@ -71,6 +71,7 @@ def _silent_for_s(scene: Scene) -> float:
 
 async def _strip_jobs(scene: Scene) -> Progress:
     stripped = await strip_jobs(scene.redis, scene.object_id, END_WITHIN_S)
+    await rewrite_journal(scene.redis)
     return Progress(stripped.count, waits_for=f"{stripped.left} jobs have to end" if stripped.left else "")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
 from storage.cold_jobs import KEY_PREFIX
 from storage.redis import DEAD_LETTER, speech_log_key, translated
@@ -63,6 +64,22 @@ async def _find(redis: Redis, stream: str, voice: UUID) -> list[bytes]:
             break
         after, seen = rows[-1][0], seen + len(rows)
     return found
+
+
+async def rewrite_journal(redis: Redis) -> bool:
+    """Have the server write its append-only file anew, since the present one repeats every text that was ever queued.
+
+    False where it keeps none, is at it already, or does not let us ask. Raises ServerUnavailable.
+    """
+    async with translated():
+        try:
+            persistence: Any = await redis.info("persistence")
+            if not persistence.get("aof_enabled") or persistence.get("aof_rewrite_in_progress"):
+                return False
+            await redis.bgrewriteaof()
+        except ResponseError:
+            return False
+    return True
 
 
 def _names(message: bytes, voice: UUID) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -29,6 +31,7 @@ from storage.streams.wire import Failure, Job, Result
 from tests.conftest import RunningStack, StartStack, wait_until
 from tests.system.conftest import LONG_SENTENCE, SAMPLES, MakeSpeaker, Speaker, hear
 from timbrelay.client import Chunk, ConnectionLost, Context, RelayError
+from timbrelay.stack.servers import Servers
 
 DEADLINE_S = 90.0
 STOPS_WITHIN_S = 1.0
@@ -342,16 +345,19 @@ async def test_a_deleted_tenant_is_heard_no_more_and_its_neighbour_speaks_on(
 
 
 async def test_after_a_deletion_no_dump_and_no_log_holds_anything_of_the_voice(
-    start_stack: StartStack, make_speaker: MakeSpeaker, make_api: MakeApi, settings: Settings
+    start_stack: StartStack, make_speaker: MakeSpeaker, make_api: MakeApi, settings: Settings, servers: Servers
 ) -> None:
     """Every table, every key of Redis and the log are searched for the recording, the embedding, the consent and the
-    text, in the clear; and for the ciphertexts and the name of what was deleted."""
+    text, in the clear, and for the ciphertexts and the name of what was deleted; the files of Redis for the text."""
     stack = start_stack()
     speaker = await make_speaker(stack, "acme", "low")
     api = make_api(stack, speaker)
     await api.http.patch(f"/v1/voices/{speaker.voice}", json={"name": "Nameless Narrator"})
     text = "Zanzibar zeppelins zigzag."
     assert (await speaker.speak(text)).pcm
+    assert servers.valkey is not None
+    journal = servers.valkey.command.folder
+    assert any(b"Zanzibar" in content for content in _read_files(journal)), "the search sees nothing"
     with psycopg.connect(settings.owner_url) as connection:
         query = "SELECT recording, embedding FROM voice_versions WHERE voice_id = %s"
         ciphertexts = connection.execute(query, (speaker.voice,)).fetchone()
@@ -372,6 +378,16 @@ async def test_after_a_deletion_no_dump_and_no_log_holds_anything_of_the_voice(
         for secret in secrets:
             assert secret not in content, (place, secret)
             assert secret.hex().encode() not in content, (place, secret)
+    await asyncio.to_thread(wait_until, lambda: not any(b"Zanzibar" in content for content in _read_files(journal)))
+
+
+def _read_files(folder: Path) -> list[bytes]:
+    found = []
+    for path in folder.rglob("*"):
+        # The server replaces its files while they are read.
+        with contextlib.suppress(FileNotFoundError):
+            found += [path.read_bytes()] if path.is_file() else []
+    return found
 
 
 def _dump_rows(settings: Settings) -> bytes:
