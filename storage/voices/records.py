@@ -154,9 +154,5 @@ async def lock_consent(connection: AsyncConnection, tenant: UUID, consent_id: UU
 
 def read_version(row: Row[Any], prefix: str = "") -> Version:
     """A row with the columns of a version, each under a prefix if another table's are beside them."""
-    columns = {name.removeprefix(prefix): value for name, value in row._mapping.items() if name.startswith(prefix)}
-    return Version(
-        number=columns["version"],
-        state=VersionState(columns["state"]),
-        **{name: columns[name] for name in _PLAIN},
-    )
+    number, state = getattr(row, prefix + "version"), getattr(row, prefix + "state")
+    return Version(number, VersionState(state), *(getattr(row, prefix + name) for name in _PLAIN))
