@@ -15,16 +15,17 @@ from uuid import UUID
 import numpy as np
 import psycopg
 import pytest
+import redis
 from psycopg import sql
 from sqlalchemy import make_url
 
-from storage.cold_jobs import make_celery, send_enrolment
+from storage.cold_jobs import KEY_PREFIX, make_celery, send_enrolment
 from storage.database import Database
 from storage.encryption.keyring import Keyring
 from storage.evidence.audit import read_audit
 from storage.evidence.deletions import ObjectKind, Reason, Request, request_deletion
 from storage.evidence.erasure import Erasure
-from storage.redis import connect
+from storage.redis import connect, tries_key
 from storage.settings import Settings
 from storage.states import DeletionState, VersionState, VoiceState
 from storage.voices.records import Version, Voice
@@ -223,6 +224,8 @@ async def test_a_message_that_is_delivered_again_and_again_enrols_once(start_enr
     log = enrolling.stack.log
     await asyncio.to_thread(wait_until, lambda: log.read_text().count('"outcome": "gone"') == 4, DEADLINE_S)
     await enrolling.check_enrolled_once(voice)
+    with redis.Redis.from_url(enrolling.settings.redis_url) as client:
+        assert client.get(tries_key(voice, 1)) == b"1"
 
 
 @pytest.mark.parametrize("stage", list(Stage))
@@ -273,6 +276,21 @@ def _set_open(settings: Settings, allowed: bool) -> None:
         connection.execute(statement.format(sql.Identifier(name), sql.Literal(allowed)))
         if not allowed:
             connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+
+
+async def test_celery_that_is_asked_to_stop_finishes_what_it_has_begun(start_enrolling: MakeEnrolling) -> None:
+    """It ends by itself, the recording is enrolled, and no message is left behind for the next one."""
+    enrolling = await start_enrolling()
+    voice = await enrolling.begin_until(Stage.DECODING)
+    celery = enrolling.stack.processes["celery"]
+    children = _children(celery.pid)
+    celery.ask_to_stop()
+    assert await asyncio.to_thread(celery.wait, DEADLINE_S)
+    assert celery.exit_code == 0
+    assert all(map(_is_gone, children))
+    await enrolling.check_enrolled_once(voice)
+    with redis.Redis.from_url(enrolling.settings.redis_url) as client:
+        assert client.hlen(f"{KEY_PREFIX}unacked") == 0
 
 
 async def test_no_process_outlives_a_killed_celery(start_enrolling: MakeEnrolling) -> None:
@@ -393,12 +411,12 @@ async def _request(enrolling: Enrolling, kind: ObjectKind, object_id: UUID, reas
 
 async def _erase(enrolling: Enrolling, deletion_id: UUID) -> None:
     """Attempts until it is done."""
-    redis = connect(enrolling.settings.redis_url)
-    erasure = Erasure(enrolling.database, redis, enrolling.keyring)
+    client = connect(enrolling.settings.redis_url)
+    erasure = Erasure(enrolling.database, client, enrolling.keyring)
     for _ in range(int(DEADLINE_S)):
         deletion = await erasure.run(enrolling.tenant, deletion_id)
         if deletion.state is DeletionState.DONE:
             break
         await asyncio.sleep(0.5)
-    await redis.aclose()
+    await client.aclose()
     assert deletion.receipt, deletion

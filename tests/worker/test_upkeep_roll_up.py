@@ -11,10 +11,15 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
+import pytest
+from sqlalchemy import text
+
 from storage.database import Database
-from storage.evidence.audit import read_audit
+from storage.errors import ServerUnavailable
+from storage.evidence.audit import lock, read_audit
 from storage.evidence.chain import verify_chain
 from storage.paging import Page
 from storage.redis import speech_log_key
@@ -40,6 +45,9 @@ while True:
     asyncio.run(upkeep.do(Duty.ROLL_UP))
 """
 KILLS = 5
+END_WHOEVER_WAITS = """
+SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+"""
 
 
 def make_spoken(tenant: UUID, voice: UUID, *, at: datetime = MORNING, context: str = "", origin: str = "::1") -> Spoken:
@@ -171,6 +179,46 @@ async def _count_all(database: Database, tenant: UUID) -> int:
         if not found:
             return count
         count, after = count + len(found), found[-1].sequence
+
+
+async def test_what_was_not_committed_is_counted_by_the_next(
+    tools: Tools, database: Database, make_tenant: MakeTenant, make_voice: MakeVoice
+) -> None:
+    """A connection that breaks after everything was written, but before it counts, leaves the log as it was."""
+    tenant = (await make_tenant("acme")).id
+    voice = await make_voice(tenant, embedding=bytes(1024))
+    await note_spoken(tools.redis, make_spoken(tenant, voice))
+    async with database.transaction(tenant=tenant) as connection:
+        # Writing to the audit log is the last step of a roll-up.
+        await lock(connection, f"audit log {tenant}")
+        interrupted = asyncio.create_task(roll_up(tools))
+        ended = False
+        while not ended:
+            ended = bool((await connection.execute(text(END_WHOEVER_WAITS))).scalar())
+    with pytest.raises(ServerUnavailable):
+        await interrupted
+    assert await read_sums(database, tenant) == {}
+    assert await roll_up(tools) == 1
+    assert await read_sums(database, tenant) == {(MORNING.date(), voice): (1, 2, 40, 3200)}
+    assert await count_acts(database, tenant) == 1
+
+
+async def test_what_was_counted_and_not_dropped_is_not_counted_again(
+    tools: Tools, database: Database, make_tenant: MakeTenant, make_voice: MakeVoice
+) -> None:
+    """A roll-up that died before it trimmed the log, or a Redis that forgot the trimming, changes nothing."""
+    tenant = (await make_tenant("acme")).id
+    voice = await make_voice(tenant, embedding=bytes(1024))
+    for _ in range(3):
+        await note_spoken(tools.redis, make_spoken(tenant, voice))
+    entries: Any = await tools.redis.xrange(speech_log_key(tenant))
+    assert await roll_up(tools) == 3
+    await tools.redis.delete(speech_log_key(tenant))
+    for entry, fields in entries:
+        await tools.redis.xadd(speech_log_key(tenant), fields, id=entry)
+    await note_spoken(tools.redis, make_spoken(tenant, voice))
+    assert await roll_up(tools) == 1
+    assert await count_acts(database, tenant) == 4
 
 
 async def test_an_emptied_redis_neither_repeats_nor_hides_anything(
