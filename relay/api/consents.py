@@ -17,7 +17,7 @@ from relay.api.bodies import parse_model, read_json
 from relay.api.cursors import read_place, write_place
 from relay.api.deletions import DeletionBody, carry_out, show_deletion, tell_deletion
 from relay.api.idempotency import Once, Outcome
-from relay.api.routes import Cursor, IdempotencyKey, IdInPath, IfNoneMatch, Limit, door
+from relay.api.routes import Cursor, IdempotencyKey, IdInPath, IfNoneMatch, Limit, door, or_accepted
 from relay.api.services import Here, Services
 from relay.api.texts import Ahead, Asked, Language, Lines, Name, StatementVersion, parse_id
 from relay.api.visits import Visitor
@@ -163,7 +163,7 @@ async def read_consent(
     return show(request, ConsentDetail(**dict(show_consent(found)), signer=signer, statement=text))
 
 
-@router.post("/{consent}/withdraw", response_model=Withdrawal, **door(*_SCOPES, refuses=(404,)), status_code=200)
+@router.post("/{consent}/withdraw", **or_accepted(Withdrawal, door(*_SCOPES, refuses=(404,))))
 async def withdraw_consent(visit: Visitor, services: Here, consent: IdInPath) -> Response:
     """Withdraw a consent: its voices fall silent at once, then they are deleted, and the consent last.
 

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from relay.api.answers import check_current, show, tell
 from relay.api.bodies import read_json
 from relay.api.deletions import DeletionBody, carry_out, show_deletion, tell_deletion
-from relay.api.routes import IfMatch, IfNoneMatch, door
+from relay.api.routes import IfMatch, IfNoneMatch, door, or_accepted
 from relay.api.services import Here
 from relay.api.texts import Asked
 from relay.api.visits import Visit, Visitor
@@ -71,7 +71,7 @@ async def read_limits(request: Request, visit: Visitor, services: Here, if_none_
     return show(request, visit.caller.limits)
 
 
-@router.delete("/tenant", status_code=202, response_model=TenantDeletion, **door(Scope.ADMIN, refuses=(404, 409)))
+@router.delete("/tenant", **or_accepted(TenantDeletion, door(Scope.ADMIN, refuses=(404, 409))))
 async def delete_tenant(
     visit: Visitor,
     services: Here,

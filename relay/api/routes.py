@@ -87,6 +87,12 @@ def describe(model: type[BaseModel]) -> Mapping[str, Any]:
     return model.model_json_schema(ref_template=SCHEMAS + "{model}")
 
 
+def or_accepted(model: type[BaseModel], arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a route that answers 200 when all is done, and 202 with the same body when it is not."""
+    accepted: dict[int | str, dict[str, Any]] = {202: {"model": model, "description": "Some of it is still to do."}}
+    return {**arguments, "response_model": model, "responses": {**accepted, **arguments["responses"]}}
+
+
 def with_answer(arguments: dict[str, Any], status: int, media: str) -> dict[str, Any]:
     """The arguments of a route whose answer is no JSON."""
     content = {media: {"schema": {"type": "string", "format": "binary"}}}

@@ -17,7 +17,7 @@ from relay.api.cursors import read_place, write_place
 from relay.api.deletions import carry_out, show_deletion, tell_deletion
 from relay.api.keys import KeyRequest, NewKey, announce, make_key
 from relay.api.retention import TenantDeletion
-from relay.api.routes import Cursor, IdempotencyKey, IdInPath, IfMatch, IfNoneMatch, Limit, door
+from relay.api.routes import Cursor, IdempotencyKey, IdInPath, IfMatch, IfNoneMatch, Limit, door, or_accepted
 from relay.api.services import Here, Services
 from relay.api.texts import Asked, Name, parse_id
 from relay.api.visits import Visitor
@@ -147,7 +147,7 @@ async def change(
     return tell(show_tenant(changed), tagged=True)
 
 
-@router.delete("/{tenant}", status_code=202, response_model=TenantDeletion, **door(Scope.OPERATOR, refuses=(404, 409)))
+@router.delete("/{tenant}", **or_accepted(TenantDeletion, door(Scope.OPERATOR, refuses=(404, 409))))
 async def delete(visit: Visitor, services: Here, tenant: IdInPath) -> Response:
     """Delete a tenant with everything that it has; 200 when all is done, 202 while some is still to do."""
     tenant_id = parse_id("tenant", tenant)

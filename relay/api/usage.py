@@ -13,7 +13,6 @@ from relay.api.answers import show
 from relay.api.cursors import read_place, write_place
 from relay.api.routes import Cursor, IfNoneMatch, Limit, door
 from relay.api.services import Here
-from relay.api.texts import parse_id
 from relay.api.visits import Visitor
 from relay.errors import InvalidRequest
 from storage.paging import Page
@@ -54,7 +53,7 @@ async def list_usage(
         date | None, Query(alias="from", description="The first day; 30 before the last if left out.")
     ] = None,
     last: Annotated[date | None, Query(alias="to", description="The last day; today if left out.")] = None,
-    voice: Annotated[str | None, Query(max_length=64, description="Only this voice's, deleted or not.")] = None,
+    voice: Annotated[UUID | None, Query(description="Only this voice's, deleted or not.")] = None,
     limit: Limit = 20,
     cursor: Cursor = "",
     if_none_match: IfNoneMatch = None,
@@ -64,12 +63,11 @@ async def list_usage(
     first_day = first or last_day - timedelta(days=min(DEFAULT_DAYS - 1, (last_day - date.min).days))
     if not 0 <= (last_day - first_day).days < MAX_DAYS:
         raise InvalidRequest(f"`from` must be no later than `to`, and less than {MAX_DAYS} days before", field="from")
-    wanted = None if voice is None else parse_id("voice", voice)
-    kind = f"usage {first_day} {last_day} {wanted}"
+    kind = f"usage {first_day} {last_day} {voice}"
     page = Page(limit, read_place(kind, cursor))
     found = await services.within(
         visit.tenant,
-        lambda connection: read_usage(connection, visit.tenant, first_day, last_day, voice=wanted, page=page),
+        lambda connection: read_usage(connection, visit.tenant, first_day, last_day, voice=voice, page=page),
     )
     shown = [
         UsageItem(

@@ -15,7 +15,7 @@ from relay.api.answers import check_current, show, tell
 from relay.api.bodies import read_json
 from relay.api.cursors import read_place, write_place
 from relay.api.deletions import DeletionBody, carry_out, show_deletion, tell_deletion
-from relay.api.routes import Cursor, IdInPath, IfMatch, IfNoneMatch, Limit, door
+from relay.api.routes import Cursor, IdInPath, IfMatch, IfNoneMatch, Limit, door, or_accepted
 from relay.api.services import Here, Services
 from relay.api.texts import Asked, Name, parse_id
 from relay.api.visits import Visit, Visitor
@@ -186,7 +186,7 @@ async def enable(visit: Visitor, services: Here, voice: IdInPath) -> Response:
     return tell(show_voice(await services.within(visit.tenant, work)), tagged=True)
 
 
-@router.delete("/{voice}", response_model=VoiceDeletion, **door(*_WRITERS, refuses=(404, 412)))
+@router.delete("/{voice}", **or_accepted(VoiceDeletion, door(*_WRITERS, refuses=(404, 412))))
 async def delete_voice(
     request: Request, visit: Visitor, services: Here, voice: IdInPath, if_match: IfMatch = None
 ) -> Response:
