@@ -279,12 +279,15 @@ def rotate_keys(
     destroy_old: Annotated[
         bool, typer.Option("--destroy-old", help="Then destroy root keys that wrap nothing.")
     ] = False,
+    anew: Annotated[bool, typer.Option("--new", help="Do not first end a rotation that was interrupted.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
 ) -> None:
     """Rotate the keys that encrypt voices, while everything goes on serving."""
     from timbrelay.commands.key_rotation import Plan, run_rotate
 
-    plan = Plan.parse(tenant=tenant, root=root, everything=everything, destroy_old=destroy_old, dry_run=dry_run)
+    plan = Plan.parse(
+        tenant=tenant, root=root, everything=everything, destroy_old=destroy_old, anew=anew, dry_run=dry_run
+    )
     run_rotate(context.obj.environment, context.obj.interruption, plan)
 
 

@@ -23,7 +23,7 @@ from storage.encryption.keyring import Keyring
 from storage.encryption.locks import await_root_key_holders, claim_rotation
 from storage.encryption.providers import KeyProvider, WrappedKey
 from storage.encryption.tenant_rotation import Cause
-from storage.errors import DecryptionError, ServerUnavailable
+from storage.errors import DecryptionError, RootKeyError, ServerUnavailable
 from storage.evidence.audit import PLATFORM, Act, append
 from storage.evidence.signing import label_of
 from storage.tables import signing_keys, tenant_keys, tenants
@@ -31,6 +31,7 @@ from storage.tables import signing_keys, tenant_keys, tenants
 PAGE = 1000
 BATCH = 100
 _PASSES = 100
+_FAILURES_LIMIT = 100
 _NAMED_LIMIT = 16
 """How many root keys an entry of the audit log can name."""
 
@@ -88,24 +89,36 @@ async def read_root_keys(database: Database, provider: KeyProvider, report: Repo
     return RootKeys(current, counted, await _count(database, signing_keys, PLATFORM))
 
 
-async def rotate_root(database: Database, keyring: Keyring, found: RootKeys, cause: Cause, report: Report) -> str:
-    """Wrap everything under a new root key, or under the current one when something is not (any more) under it.
+async def rotate_root(
+    database: Database, keyring: Keyring, found: RootKeys, cause: Cause, report: Report, *, anew: bool = False
+) -> str:
+    """Wrap everything under a new root key, or under the current one when something is not under it (unless `anew`).
 
     `found` is what `read_root_keys` gave. Returns the id of the root key that wraps everything now. Raises what the
-    provider raises, RootKeyError with what to do where a new root key is not ours to make; to be called again then.
+    provider raises, RootKeyError with what to do where a new root key is not ours to make; to be called again then. A
+    tenant whose key does not open does not keep the others from the new root key: it is told at the end.
     """
     provider = keyring.provider
-    current = found.current if found.outdated else await asyncio.to_thread(provider.make_root_key)
+    follow = found.outdated and not anew
+    current = found.current if follow else await asyncio.to_thread(provider.make_root_key)
     # Whoever wrapped under the one before, and has not stored it yet, could not be seen.
     async with database.transaction(operator=True) as connection:
         await await_root_key_holders(connection)
     rewrapped, known = 0, await list_tenants(database)
+    failed: list[DecryptionError | RootKeyError] = []
     for done, tenant in enumerate(known, start=1):
-        rewrapped += await _rewrap_all(database, provider, tenant_keys, tenant, current)
+        try:
+            rewrapped += await _rewrap_all(database, provider, tenant_keys, tenant, current)
+        except (DecryptionError, RootKeyError) as error:
+            failed.append(error)
+            if len(failed) == _FAILURES_LIMIT:
+                raise
         report(done, len(known))
     signing = await _rewrap_all(database, provider, signing_keys, PLATFORM, current)
     detail = {"root_key": current, "replaced": _name(found.in_use - {current}), "tenant_keys": rewrapped}
-    await _record(database, cause, current, {**detail, "signing_keys": signing})
+    await _record(database, cause, current, {**detail, "signing_keys": signing, "failed": len(failed)})
+    if failed:
+        raise failed[0]
     return current
 
 

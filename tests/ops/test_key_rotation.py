@@ -111,7 +111,8 @@ async def test_one_tenant_is_rotated_by_name_or_id(
     [
         ((), "Say what to rotate"),
         (("--tenant", "acme", "--all"), "Say what to rotate"),
-        (("--tenant", "acme", "--destroy-old"), "--destroy-old goes with --root"),
+        (("--tenant", "acme", "--destroy-old"), "--destroy-old and --new go with"),
+        (("--tenant", "acme", "--new"), "--destroy-old and --new go with"),
     ],
 )
 def test_what_cannot_be_meant_is_wrong_usage(run: Run, arguments: tuple[str, ...], sentence: str) -> None:

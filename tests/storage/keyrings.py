@@ -48,9 +48,11 @@ async def list_actions(database: Database, tenant: UUID) -> list[tuple[str, Any]
         return [(entry.action, entry.detail) for entry in await read_audit(connection, tenant, limit=100)]
 
 
-async def rotate_root_key(database: Database, keyring: Keyring, *, destroy_old: bool = False) -> str:
+async def rotate_root_key(
+    database: Database, keyring: Keyring, *, destroy_old: bool = False, anew: bool = False
+) -> str:
     found = await read_root_keys(database, keyring.provider, quietly)
-    current = await rotate_root(database, keyring, found, CAUSE, quietly)
+    current = await rotate_root(database, keyring, found, CAUSE, quietly, anew=anew)
     if destroy_old:
         await destroy_old_root_keys(database, keyring.provider, found, CAUSE)
     return current

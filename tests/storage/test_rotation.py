@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg import sql
 from pydantic import SecretStr
-from sqlalchemy import exists, make_url, select, update
+from sqlalchemy import make_url, update
 
 from storage.database import Database
 from storage.encryption import tenant_rotation
@@ -31,7 +31,7 @@ from storage.evidence.audit import PLATFORM
 from storage.evidence.signing import load_signer
 from storage.private_files import write_private
 from storage.settings import Settings
-from storage.tables import data_keys, tenant_keys
+from storage.tables import tenant_keys
 from storage.voices.versions import load_embedding
 from tests.conftest import MakeTenant, MakeVoice
 from tests.storage.keyrings import (
@@ -91,7 +91,7 @@ async def test_everything_comes_under_a_new_root_key(
         async with database.transaction(tenant=PLATFORM) as connection:
             assert (await load_signer(connection, process)).key_id == signing
     replaced, destroyed = await list_actions(database, PLATFORM)
-    detail = {"root_key": new, "replaced": [old], "tenant_keys": 3, "signing_keys": 1}
+    detail = {"root_key": new, "replaced": [old], "tenant_keys": 3, "signing_keys": 1, "failed": 0}
     assert replaced == ("keys.root_rotated", detail)
     assert destroyed == ("keys.root_rotated", {"root_key": new, "destroying": [old]})
 
@@ -189,19 +189,27 @@ async def test_one_rotation_at_a_time(database: Database) -> None:
         assert fourth
 
 
-async def test_a_damaged_key_is_named_and_stays(database: Database, rotating: Keyring, make_tenant: MakeTenant) -> None:
-    """A rotation that meets one stops with whose it is, and nothing is destroyed."""
-    tenant = (await make_tenant("acme")).id
-    (owner,) = await make_keys(database, rotating, tenant, 1)
-    async with database.transaction(tenant=tenant) as connection:
-        await connection.execute(update(data_keys).values(wrapped_key=b"damaged"))
-    with pytest.raises(DecryptionError, match=f"data-key of {owner}"):
-        await rotate_tenant(database, rotating, tenant, CAUSE)
-    async with database.transaction(tenant=tenant) as connection:
-        assert (await connection.execute(select(exists().where(data_keys.c.owner_id == owner)))).scalar()
-        await connection.execute(update(tenant_keys).values(wrapped_key=b"damaged"))
-    with pytest.raises(DecryptionError, match=f"tenant-key of tenant {tenant}"):
-        await rotate_root_key(database, rotating, destroy_old=True)
+async def test_a_damaged_key_is_named_and_keeps_nobody_back(
+    database: Database, rotating: Keyring, make_tenant: MakeTenant
+) -> None:
+    """Every other tenant comes under the new root key, and the old one is kept for whoever it still wraps."""
+    tenants = [(await make_tenant(name)).id for name in ("acme", "other", "third")]
+    before = {tenant: await make_keys(database, rotating, tenant, 1) for tenant in tenants}
+    old = rotating.provider.root_key_id
+    damaged, lost, intact = sorted(tenants)
+    for tenant, values in ((damaged, {"wrapped_key": b"damaged"}), (lost, {"root_key_id": "lost"})):
+        async with database.transaction(tenant=tenant) as connection:
+            await connection.execute(update(tenant_keys).values(values))
+    with pytest.raises(DecryptionError, match=f"tenant-key of tenant {damaged}"):
+        await rotate_root_key(database, rotating, anew=True)
+    found = await read_root_keys(database, rotating.provider, quietly)
+    assert dict(found.tenant_keys) == {old: 1, "lost": 1, found.current: 1}
+    assert await load_keys(database, Keyring(rotating.provider), intact) == before[intact]
+    assert await destroy_old_root_keys(database, rotating.provider, found, CAUSE) == []
+    async with database.transaction(tenant=damaged) as connection:
+        await connection.execute(tenant_keys.delete())
+    with pytest.raises(RootKeyError, match="root key lost"):
+        await rotate_root_key(database, rotating)
     assert len(rotating.provider.known_root_keys()) == 2
 
 

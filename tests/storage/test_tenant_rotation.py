@@ -158,3 +158,16 @@ async def test_a_data_key_that_somebody_holds_is_waited_for_with_a_bound(
     assert await rotate_tenant(database, rotating, tenant, CAUSE) == 0
     assert set(await load_keys(database, rotating, tenant)) == {other}
     assert len(await list_tenant_keys(database, tenant)) == 1
+
+
+async def test_a_damaged_data_key_is_named_and_stays(
+    database: Database, rotating: Keyring, make_tenant: MakeTenant
+) -> None:
+    """A rotation that meets one stops with whose it is, and destroys nothing."""
+    tenant = (await make_tenant("acme")).id
+    (owner,) = await make_keys(database, rotating, tenant, 1)
+    async with database.transaction(tenant=tenant) as connection:
+        await connection.execute(update(data_keys).values(wrapped_key=b"damaged"))
+    with pytest.raises(DecryptionError, match=f"data-key of {owner}"):
+        await rotate_tenant(database, rotating, tenant, CAUSE)
+    assert {key.state for key in await list_tenant_keys(database, tenant)} == {"active", "retired"}

@@ -33,16 +33,18 @@ class Plan:
     tenant: str = ""
     """The id or name of the one tenant whose key is rotated; empty for all."""
     destroy_old: bool = False
+    anew: bool = False
+    """Whether a new root key is made although an earlier rotation has left something under an older one."""
     dry_run: bool = False
 
     @classmethod
-    def parse(cls, *, tenant: str, root: bool, everything: bool, destroy_old: bool, dry_run: bool) -> Plan:
+    def parse(cls, *, tenant: str, root: bool, everything: bool, destroy_old: bool, anew: bool, dry_run: bool) -> Plan:
         """Raises UsageFault when it is not clear what to rotate."""
         if not (tenant or root or everything) or (tenant and everything):
             raise UsageFault("Say what to rotate: --root, --tenant NAME, or --all for the root key and every tenant's.")
-        if destroy_old and not (root or everything):
-            raise UsageFault("--destroy-old goes with --root or --all; a tenant's old key is destroyed in any case.")
-        return cls(root or everything, bool(tenant) or everything, tenant, destroy_old, dry_run)
+        if (destroy_old or anew) and not (root or everything):
+            raise UsageFault("--destroy-old and --new go with --root or --all; tenants' old keys are always destroyed.")
+        return cls(root or everything, bool(tenant) or everything, tenant, destroy_old, anew, dry_run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +109,18 @@ async def _rotate(keys: _Keys, plan: Plan) -> None:
             await _announce(keys, plan, found, chosen)
             return
         if plan.root:
-            await _rotate_root(keys, found, cause)
+            await _rotate_root(keys, found, cause, anew=plan.anew)
         await _rotate_tenants(keys, chosen, cause)
         if plan.destroy_old:
             await _destroy_old(keys, found, cause)
 
 
-async def _rotate_root(keys: _Keys, found: RootKeys, cause: Cause) -> None:
+async def _rotate_root(keys: _Keys, found: RootKeys, cause: Cause, *, anew: bool) -> None:
     from storage.encryption.rotation import rotate_root
 
-    keys.bar.step("Wrapping under the root key" if found.outdated else "Wrapping under a new root key")
-    current = await rotate_root(keys.database, keys.keyring, found, cause, keys.bar.advance_to)
+    follow = found.outdated and not anew
+    keys.bar.step("Wrapping under the root key" if follow else "Wrapping under a new root key")
+    current = await rotate_root(keys.database, keys.keyring, found, cause, keys.bar.advance_to, anew=anew)
     keys.bar.say(f"Everything is under the root key {current}.")
 
 
@@ -149,7 +152,7 @@ async def _announce(keys: _Keys, plan: Plan, found: RootKeys, chosen: list[UUID]
     from storage.encryption.tenant_rotation import count_data_keys
 
     wrapped = found.tenant_keys + found.signing_keys
-    if plan.root and found.outdated:
+    if plan.root and found.outdated and not plan.anew:
         keys.bar.say(f"Would wrap {_number(found.outdated, 'key')} anew under the root key {found.current}.")
     elif plan.root:
         keys.bar.say(f"Would make a new root key and wrap {_number(wrapped.total(), 'key')} anew under it.")

@@ -124,7 +124,7 @@ def read_keys(file: Path) -> list[SecretBytes]:
     try:
         return parse_keys(read_private(file), source)
     except OSError as error:
-        raise RootKeyError(f"no root key from {source}: {error.strerror or error}") from error
+        raise RootKeyError(f"no root key from {source}: {error.strerror or error} (docs/keys.md)") from error
 
 
 def parse_keys(encoded: str, source: str) -> list[SecretBytes]:
