@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from storage.database import Database
 from storage.encryption.envelope import Kind, Label, new_key
@@ -216,6 +217,26 @@ async def test_a_service_under_kms_rotates_and_outlives_an_outage(
         with pytest.raises(ServerUnavailable, match="AWS KMS"):
             await load_keys(database, serving, other)
         assert time.monotonic() - began < LIMIT_S
+
+
+async def test_a_service_moves_from_a_file_to_kms(
+    settings: Settings, endpoint: str, database: Database, keyring: Keyring, make_tenant: MakeTenant
+) -> None:
+    """With both configured everything opens; a rotation brings it under KMS; then the local root key is not needed."""
+    tenant = (await make_tenant("acme")).id
+    before = await make_keys(database, keyring, tenant, 2)
+    chosen = {name: getattr(_settings(endpoint), name) for name in ("key_provider", "kms_key", "kms_region")}
+    both = settings.model_copy(update={**chosen, "kms_endpoint": endpoint})
+    provider = open_provider(both)
+    assert await load_keys(database, Keyring(provider), tenant) == before
+    assert await rotate_root_key(database, Keyring(provider)) == provider.root_key_id
+    alone = open_provider(both.model_copy(update={"root_key": SecretStr("")}))
+    assert await load_keys(database, Keyring(alone), tenant) == before
+    local = keyring.provider.wrap(new_key(), LABEL)
+    with pytest.raises(RootKeyError, match="set TIMBRELAY_ROOT_KEY"):
+        alone.unwrap(local, LABEL)
+    with pytest.raises(RootKeyError, match="destroy what TIMBRELAY_ROOT_KEY"):
+        provider.destroy_root_key(local.root_key_id)
 
 
 @pytest.mark.parametrize(
