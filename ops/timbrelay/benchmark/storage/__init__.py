@@ -1,0 +1,1 @@
+"""How long storage takes when it holds many voices."""
