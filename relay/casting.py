@@ -62,12 +62,15 @@ class Casting:
         return Role(speaker, hmac.new(key.reveal(), digestmod="sha256"))
 
     async def _find_key(self, connection: AsyncConnection, tenant: UUID) -> SecretBytes:
-        kept = self._kept.get(tenant)
-        if kept is not None and kept[0] > self._clock():
-            self._kept.move_to_end(tenant)
-            return kept[1]
+        self._forget_old()
+        if tenant in self._kept:
+            return self._kept[tenant][1]
         key = await audit_key(connection, self._keyring, tenant)
         self._kept[tenant] = (self._clock() + KEY_TTL_S, key)
-        while len(self._kept) > KEY_CAPACITY:
-            self._kept.popitem(last=False)
         return key
+
+    def _forget_old(self) -> None:
+        """Keys are kept in the order in which they end; one that has ended is not only unused, but gone."""
+        now = self._clock()
+        while self._kept and (len(self._kept) >= KEY_CAPACITY or next(iter(self._kept.values()))[0] <= now):
+            self._kept.popitem(last=False)

@@ -17,6 +17,7 @@ class Visitor:
     key_id: UUID
     expires_at: datetime | None
     limits: Limits
+    """As they were when it came; a change holds for connections that come after it."""
     origin: str
     came_at: float
     """By the clock's `monotonic`; the key was looked up after that."""

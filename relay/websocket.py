@@ -195,7 +195,7 @@ class Connection:
                     case Say() | Play():
                         self._outbox.put(output)
                     case Silence(context=context):
-                        self._unheard[context] = self._outbox.drop(context)
+                        self._drop(context)
                     case Note():
                         self._note(output)
                     case Submit(job=job):
@@ -232,6 +232,11 @@ class Connection:
     async def _watch(self) -> None:
         raise await self._failure
 
+    def _drop(self, context: int) -> None:
+        """What is not sent yet will not be heard, and is not to be noted."""
+        if samples := self._outbox.drop(context):
+            self._unheard[context] = samples
+
     def _note(self, note: Note) -> None:
         samples = note.samples - self._unheard.pop(note.context, 0)
         spoken = Spoken(
@@ -255,7 +260,7 @@ class Connection:
         for output in self._session.close():
             match output:
                 case Silence(context=context):
-                    self._unheard[context] = self._outbox.drop(context)
+                    self._drop(context)
                 case Note():
                     self._note(output)
                 case Bury(key=key):

@@ -14,6 +14,7 @@ from uuid import UUID, uuid4
 import numpy as np
 import pytest
 import redis
+from redis.asyncio import Redis
 from websockets.asyncio.client import ClientConnection, connect
 
 from relay.admission import Admission, Bounds
@@ -26,6 +27,7 @@ from relay.session import Session, Terms
 from storage.redis import WORKERS, worker_key
 from storage.states import VoiceState
 from storage.streams.presence import WorkerLoad
+from storage.streams.speech_log import Mark, Spoken, read_spoken
 from storage.streams.wire import Chunk, Failure, Job
 from storage.voices.voices import Speaker
 from tests.conftest import DEADLINE_S, RunningStack, StartStack
@@ -200,3 +202,11 @@ async def hear_error(connection: ClientConnection) -> dict[str, Any]:
             message = await connection.recv()
             if isinstance(message, str) and (read := json.loads(message))["type"] == "error":
                 return dict(read)
+
+
+async def noted(client: Redis, tenant: UUID, count: int) -> list[Spoken]:
+    """The tenant's notes in the speech log, as soon as there are so many."""
+    async with asyncio.timeout(DEADLINE_S):
+        while len(found := (await read_spoken(client, tenant, Mark(), 100)).entries) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return list(found)

@@ -31,8 +31,9 @@ from storage.streams.broadcasts import silence_voice
 from storage.tables import api_keys, tenants
 from storage.tenancy import api_keys as keys
 from tests.conftest import DEADLINE_S, MakeTenant, MakeVoice, RunningStack, StartStack, Tenant
-from tests.relay.conftest import EMBEDDING, hear_until, open_context, open_socket
+from tests.relay.conftest import EMBEDDING, hear_until, noted, open_context, open_socket
 
+CHUNK_MS = 80
 WITHIN_S = 1.0
 """The promise: nothing is heard longer than that after it was forbidden."""
 LONG_TEXT = "It goes on, and on, and on, for as long as anybody listens. " * 40
@@ -111,7 +112,10 @@ async def _is(stack: RunningStack, name: str, value: float) -> bool:
 async def test_a_client_that_does_not_read_is_cut_off_all_the_same(
     start_stack: StartStack, make_tenant: MakeTenant, make_voice: MakeVoice, database: Database, redis: Redis
 ) -> None:
-    """Nobody waits for it to take its close frame: within a second nothing of its connection is left."""
+    """Nobody waits for it to take its close frame: within a second nothing of its connection is left.
+
+    What is on record is what was sent, not what was made for it.
+    """
     stack = start_stack(only=("worker", "relay"), send_timeout_s=60.0)
     tenant = await make_tenant("acme")
     voice = await make_voice(tenant.id, embedding=EMBEDDING)
@@ -127,14 +131,17 @@ async def test_a_client_that_does_not_read_is_cut_off_all_the_same(
         for number in range(8):
             await connection.send(json.dumps({"type": "text", "context": f"c{number}", "text": LONG_TEXT}))
 
+        written = 'timbrelay_relay_stage_seconds_count{stage="send"}'
+
         async def is_stuck() -> bool:
-            written = 'timbrelay_relay_stage_seconds_count{stage="send"}'
             return await figure(stack, "timbrelay_chunks_sent_total") - await figure(stack, written) > 10
 
         await until(is_stuck)
         revoked_at = await revoke(database, redis, tenant.key_id)
         await until(lambda: _is(stack, "timbrelay_connections ", 0))
         assert time.monotonic() - revoked_at < WITHIN_S
+        noted_ms = sum(note.audio_ms for note in await noted(redis, tenant.id, 8))
+        assert 0 < noted_ms <= CHUNK_MS * (await figure(stack, written) + 1)
         connection.transport.resume_reading()
         with pytest.raises(ConnectionClosed):
             async with asyncio.timeout(WITHIN_S):
