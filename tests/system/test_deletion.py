@@ -320,6 +320,31 @@ async def test_a_withdrawn_consent_ends_speech_at_once_and_deletes_its_voices(
     assert await speaker.client.voices() == []
 
 
+async def test_a_disabled_voice_falls_silent_and_speaks_again_when_it_is_enabled(
+    start_stack: StartStack, make_speaker: MakeSpeaker, make_api: MakeApi
+) -> None:
+    """Whoever hears it is told at once; enabled, it says the same as before, and disabled again it is silent again."""
+    stack = start_stack(run_ahead_ms=600_000)
+    speaker = await make_speaker(stack, "acme", "low")
+    reference = (await speaker.speak("All is well.")).pcm
+    api = make_api(stack, speaker)
+    for _ in range(2):
+        came, started = list[float](), asyncio.Event()
+        async with speaker.client.connect() as connection:
+            context = await connection.open(speaker.voice)
+            listening = asyncio.create_task(_listen(context, came, started))
+            await context.send(LONG_TEXT)
+            await started.wait()
+            assert (await api.http.post(f"/v1/voices/{speaker.voice}/disable")).status_code == 200
+            acknowledged_at = time.monotonic()
+            assert await listening == "voice_unavailable"
+        assert max(came) <= acknowledged_at + STOPS_WITHIN_S
+        with pytest.raises(RelayError):
+            await speaker.speak("Nobody hears this.")
+        assert (await api.http.post(f"/v1/voices/{speaker.voice}/enable")).status_code == 200
+        assert (await speaker.speak("All is well.")).pcm == reference
+
+
 async def test_a_deleted_tenant_is_heard_no_more_and_its_neighbour_speaks_on(
     start_stack: StartStack, make_speaker: MakeSpeaker, make_api: MakeApi
 ) -> None:
