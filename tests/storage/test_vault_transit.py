@@ -45,6 +45,13 @@ class Vault:
     address: str
     process: subprocess.Popen[bytes]
     client: Any
+    log: Path
+
+    def unseal(self) -> None:
+        """Opens it again after `client.sys.seal()`, with the key that a development server prints."""
+        (key,) = re.findall(r"Unseal Key: (\S+)", self.log.read_text())
+        self.client.sys.submit_unseal_key(key)
+        wait_until(lambda: _is_up(self.client))
 
     def make_key(self) -> None:
         """A fresh key `timbrelay`."""
@@ -97,7 +104,7 @@ def vault(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vault]:
     try:
         client = hvac.Client(url=address, token=ROOT_TOKEN, timeout=3)
         wait_until(lambda: _is_up(client))
-        yield Vault(address, process, client)
+        yield Vault(address, process, client, home / "log")
     finally:
         process.kill()
         process.wait()
@@ -231,6 +238,10 @@ def test_a_vault_that_is_sealed_stopped_or_gone_is_unavailable(provider: KeyProv
     finally:
         os.kill(vault.process.pid, signal.SIGCONT)
     wait_until(lambda: _is_up(vault.client))
+    assert provider.unwrap(wrapped, LABEL) == key
+    vault.client.sys.seal()
+    _expect_unavailable(provider, wrapped)
+    vault.unseal()
     assert provider.unwrap(wrapped, LABEL) == key
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = f"http://127.0.0.1:{closed.getsockname()[1]}"
