@@ -59,6 +59,8 @@ LEASE_S = 10.0
 """How long after an attempt should have ended it is taken for dead."""
 FIRST_BACKOFF_S = 2.0
 LONGEST_BACKOFF_S = 300.0
+LONGEST_WAIT_S = 10.0
+"""When nothing failed and something only has to end, or there was more than one attempt has time for."""
 STORES: Mapping[ObjectKind, tuple[Store, ...]] = {
     ObjectKind.VOICE: VOICE_STORES,
     ObjectKind.CONSENT: CONSENT_STORES,
@@ -208,9 +210,16 @@ class Erasure:
         return await lock_deletion(connection, tenant, deletion_id)
 
 
+def choose_backoff(attempts: int, stores: Mapping[str, StoreReport]) -> float:
+    """Seconds until the next attempt: doubling, and for longer where something fails again and again."""
+    failed = any(report.outcome is Outcome.FAILED for report in stores.values())
+    longest = LONGEST_BACKOFF_S if failed else LONGEST_WAIT_S
+    return min(longest, FIRST_BACKOFF_S * 2.0 ** min(max(attempts - 1, 0), 16))
+
+
 async def _postpone(connection: AsyncConnection, deletion: Deletion) -> Deletion:
-    seconds = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(deletion.attempts - 1, 16))
-    await postpone(connection, deletion, datetime.now(UTC) + timedelta(seconds=seconds))
+    wait = choose_backoff(deletion.attempts, deletion.stores)
+    await postpone(connection, deletion, datetime.now(UTC) + timedelta(seconds=wait))
     return await lock_deletion(connection, deletion.tenant_id, deletion.id)
 
 

@@ -26,6 +26,7 @@ from storage.evidence.deletions import (
     Outcome,
     Reason,
     Request,
+    StoreReport,
     begin_attempt,
     due_deletions,
     find_deletion,
@@ -33,7 +34,7 @@ from storage.evidence.deletions import (
     request_deletion,
     request_deletions,
 )
-from storage.evidence.erasure import STORES, Erasure
+from storage.evidence.erasure import STORES, Erasure, choose_backoff
 from storage.evidence.receipts import verify_receipt
 from storage.evidence.scenes import Rows, Traces
 from storage.evidence.signing import load_public_keys, load_signer
@@ -361,6 +362,24 @@ async def test_an_attempt_is_nobody_elses_while_it_may_still_run(
         assert begun is not None
         assert begun.attempts == 1
         assert await due_deletions(connection, tenant, now + timedelta(seconds=59)) == []
+
+
+@pytest.mark.parametrize(
+    ("attempts", "outcome", "expected"),
+    [
+        (1, Outcome.PENDING, 2.0),
+        (2, Outcome.FAILED, 4.0),
+        (9, Outcome.PENDING, 10.0),
+        (9, Outcome.FAILED, 300.0),
+        (10_000, Outcome.FAILED, 300.0),
+    ],
+)
+def test_what_fails_is_tried_less_and_less_often_and_what_only_waits_is_not(
+    attempts: int, outcome: Outcome, expected: float
+) -> None:
+    """A tenant with many voices goes on where it was; a server that is away is not stormed."""
+    report = StoreReport(outcome, 0, datetime.now(UTC))
+    assert choose_backoff(attempts, {"workers": report}) == expected
 
 
 async def test_without_postgres_nothing_is_lost(settings: Settings, redis: Redis, keyring: Keyring) -> None:
