@@ -12,7 +12,7 @@ from storage.encryption.keyring import Keyring
 from storage.errors import StorageError
 from storage.logs import configure_logs
 from storage.settings import Settings
-from worker.celery_processes import supervise
+from worker.celery_processes import share_memory, supervise
 from worker.enrolment.task import register
 from worker.errors import WorkerError
 from worker.sv2tts.bundle import Bundle
@@ -37,3 +37,4 @@ app = make_celery(settings)
 register(app, settings)
 register_deletion(app, settings)
 register_duties(app, settings)
+share_memory()

@@ -6,6 +6,7 @@ Importing onnxruntime survives a fork, a session of it does not: models are load
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -26,6 +27,16 @@ def supervise() -> None:
     signals.worker_process_init.connect(bind, weak=False)
     signals.beat_embedded_init.connect(bind, weak=False)
     signals.worker_process_shutdown.connect(_leave, weak=False)
+
+
+def share_memory() -> None:
+    """Keeps the garbage collector off what is there now (`gc.freeze`); to be called last before the fork.
+
+    Its marks are on the objects themselves, so that each child would soon have a copy of all modules: 221 MB for the
+    parent, two tasks and beat together instead of 147.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def bind_to_parent(parent: int) -> None:
