@@ -162,12 +162,15 @@ async def make_key(
     return (await Once(services, tenant, request, idempotency_key, digest).do(work)).answer()
 
 
-async def announce(services: Services, key_id: UUID) -> None:
-    """Tell the relays that a key opens nothing any more. One that cannot be told now finds out within a minute."""
+async def announce(services: Services, key_or_tenant: UUID) -> None:
+    """Tell the relays that a key, or every key of a tenant, opens nothing any more.
+
+    A relay that cannot be told now finds out within a minute.
+    """
     try:
-        await tell_relays(services.redis, key_id)
+        await tell_relays(services.redis, key_or_tenant)
     except ServerUnavailable as error:
-        log.warning("the relays were not told of a revoked key", key=str(key_id), reason=str(error))
+        log.warning("the relays were not told of a revoked key", key=str(key_or_tenant), reason=str(error))
 
 
 def show_key(key: ApiKey) -> KeyBody:

@@ -18,7 +18,7 @@ from relay.api.deletions import carry_out, show_deletion, tell_deletion
 from relay.api.keys import KeyRequest, NewKey, announce, make_key
 from relay.api.retention import TenantDeletion
 from relay.api.routes import Cursor, IdempotencyKey, IdInPath, IfMatch, IfNoneMatch, Limit, door, or_accepted
-from relay.api.services import Here, Services
+from relay.api.services import Here
 from relay.api.texts import Asked, Name, parse_id
 from relay.api.visits import Visitor
 from relay.errors import UnknownObject
@@ -28,7 +28,7 @@ from storage.evidence.deletions import Deletion, request_deletion
 from storage.evidence.deletions import Request as Wish
 from storage.paging import Page
 from storage.states import TenantState
-from storage.tenancy.api_keys import Scope, list_keys
+from storage.tenancy.api_keys import Scope
 from storage.tenancy.limits import Limits
 from storage.tenancy.tenants import (
     DEFAULT_RETENTION_DAYS,
@@ -143,7 +143,8 @@ async def change(
 
     changed = await services.as_operator(tenant_id, work)
     if changed.state is TenantState.SUSPENDED:
-        await _cut_off(services, tenant_id)
+        # Its id stands for all its keys.
+        await announce(services, tenant_id)
     return tell(show_tenant(changed), tagged=True)
 
 
@@ -197,12 +198,3 @@ async def _find(connection: AsyncConnection, tenant_id: UUID) -> Tenant:
     if found is None:
         raise UnknownObject("tenant", str(tenant_id))
     return found
-
-
-async def _cut_off(services: Services, tenant_id: UUID) -> None:
-    """Tell the relays of the tenant's newest keys, so that what they have opened is closed within a second; older ones,
-    and those of a relay that does not hear it, are looked up once a minute."""
-    keys = await services.as_operator(tenant_id, lambda connection: list_keys(connection, tenant_id, Page(100)))
-    for key in keys.items:
-        if key.revoked_at is None:
-            await announce(services, key.id)

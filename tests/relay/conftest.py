@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
@@ -24,11 +25,16 @@ from relay.frames import HEADER
 from relay.messages import read_message
 from relay.outputs import Bury, Note, Output, Play, Say, Submit
 from relay.session import Session, Terms
+from storage.database import Database
 from storage.redis import WORKERS, worker_key
+from storage.redis import connect as connect_redis
+from storage.settings import Settings
 from storage.states import VoiceState
+from storage.streams.broadcasts import revoke_key as tell_relays
 from storage.streams.presence import WorkerLoad
 from storage.streams.speech_log import Mark, Spoken, read_spoken
 from storage.streams.wire import Chunk, Failure, Job
+from storage.tenancy.api_keys import revoke_key
 from storage.voices.voices import Speaker
 from tests.conftest import DEADLINE_S, RunningStack, StartStack
 
@@ -144,6 +150,21 @@ def harness() -> Harness:
     made = Harness()
     made.open()
     return made
+
+
+@pytest.fixture(name="redis")
+async def _redis(settings: Settings) -> AsyncIterator[Redis]:
+    client = connect_redis(settings.redis_url)
+    yield client
+    await client.aclose()
+
+
+async def revoke(database: Database, client: Redis, key_id: UUID) -> float:
+    """End a key as the API does it; returns when it was done, by the monotonic clock."""
+    async with database.transaction(operator=True) as connection:
+        assert await revoke_key(connection, key_id)
+    await tell_relays(client, key_id)
+    return time.monotonic()
 
 
 @pytest.fixture

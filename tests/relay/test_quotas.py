@@ -45,13 +45,6 @@ class Clock:
         return self.ms
 
 
-@pytest.fixture
-async def redis(settings: Settings) -> AsyncIterator[Redis]:
-    client = connect(settings.redis_url)
-    yield client
-    await client.aclose()
-
-
 @asynccontextmanager
 async def running(quotas: Quotas) -> AsyncIterator[Quotas]:
     """Shares what it has counted, at the latest when the block ends."""

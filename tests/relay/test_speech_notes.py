@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
@@ -34,13 +33,6 @@ from tests.relay.conftest import EMBEDDING, TEXT, TEXT_KEY, Harness, hear_until,
 
 LONG_TEXT = "It goes on, and on, and on, for as long as anybody listens. " * 40
 ADDRESS = Address("key", "c", 7, "relay-1", uuid4(), uuid4(), 3)
-
-
-@pytest.fixture
-async def redis(settings: Settings) -> AsyncIterator[Redis]:
-    client = connect(settings.redis_url)
-    yield client
-    await client.aclose()
 
 
 def milliseconds(frames: list[bytes]) -> int:
