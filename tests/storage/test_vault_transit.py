@@ -233,6 +233,8 @@ def test_a_vault_that_is_sealed_stopped_or_gone_is_unavailable(provider: KeyProv
     key = new_key()
     wrapped = provider.wrap(key, LABEL)
     os.kill(vault.process.pid, signal.SIGSTOP)
+    # Until all of its threads have stopped.
+    os.waitid(os.P_PID, vault.process.pid, os.WSTOPPED | os.WNOWAIT)
     try:
         _expect_unavailable(provider, wrapped)
     finally:
