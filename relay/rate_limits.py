@@ -33,7 +33,7 @@ from storage.tenancy.limits import Limits
 log = structlog.get_logger()
 
 PREFIX = "timbrelay:rate"
-ANSWER_TIMEOUT_S = 0.25
+ANSWER_TIMEOUT_S = 0.5
 """How long a request waits for Redis before it is judged without."""
 AWAY_S = 1.0
 """How long Redis is left alone when it did not answer."""

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from datetime import datetime
 from typing import Protocol, TypeVar
 from uuid import UUID
 
@@ -24,7 +25,7 @@ from storage.database import Database, bounded
 from storage.errors import ServerUnavailable
 from storage.redis import silenced_key, translated
 from storage.streams.broadcasts import Revocations, Silence, Silences
-from storage.tenancy.api_keys import Scope, find_valid
+from storage.tenancy.api_keys import Scope, find_ends
 
 log = structlog.get_logger()
 
@@ -38,6 +39,9 @@ News = TypeVar("News")
 
 class Watched(Protocol):
     """An open connection, as the watch sees it."""
+
+    expires_at: datetime | None
+    """When its key opens nothing any more; the connection ends itself then, and is told when that has changed."""
 
     @property
     def key_id(self) -> UUID:
@@ -107,11 +111,12 @@ class Watch:
             await asyncio.sleep(RETRY_S)
 
     def _hear_revocation(self, key_or_tenant: UUID | None) -> None:
-        """None: it listens from now on, and something may have been missed. A tenant's id stands for all its keys."""
+        """None: it listens from now on, and something may have been missed.
+
+        A tenant's id stands for all its keys. After any news all are looked up: a key that was rotated expires sooner.
+        """
         self._news_at = self._clock()
-        if key_or_tenant is None:
-            self._doubt.set()
-            return
+        self._doubt.set()
         for connection in list(self._connections):
             if key_or_tenant in (connection.key_id, connection.tenant):
                 self._cut_off(connection)
@@ -144,9 +149,11 @@ class Watch:
         asked = {connection.key_id for connection in self._connections}
         if not asked:
             return
-        gone = asked - await bounded(find_valid(self._database, asked, Scope.SPEAK))
+        ends = await bounded(find_ends(self._database, asked, Scope.SPEAK))
         for connection in list(self._connections):
-            if connection.key_id in gone:
+            if connection.key_id in ends:
+                connection.expires_at = ends[connection.key_id]
+            elif connection.key_id in asked:
                 self._cut_off(connection)
 
     async def _check_voices(self) -> None:

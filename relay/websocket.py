@@ -53,6 +53,7 @@ class Connection:
     def __init__(self, socket: WebSocket, visitor: Visitor, hub: Hub, gate: Gate, clock: Clock, limits: Limits) -> None:
         self._socket = socket
         self._visitor = visitor
+        self.expires_at = visitor.expires_at
         self._hub = hub
         self._gate = gate
         self._limits = limits
@@ -115,8 +116,7 @@ class Connection:
 
     def tick(self) -> None:
         """Deadlines, and the next sentences of a client that has caught up."""
-        expires_at = self._visitor.expires_at
-        if expires_at is not None and expires_at.timestamp() * 1000 <= self._clock.unix_ms():
+        if self.expires_at is not None and self.expires_at.timestamp() * 1000 <= self._clock.unix_ms():
             self.cut_off(_EXPIRED)
         self._guard(lambda: self._session.tick(self._limits.sentence_timeout_s, self._limits.idle_timeout_s))
 

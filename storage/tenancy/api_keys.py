@@ -158,13 +158,20 @@ async def list_keys(connection: AsyncConnection, tenant: UUID | None, page: Page
 
 async def find_valid(database: Database, key_ids: Collection[UUID], scope: Scope | None = None) -> set[UUID]:
     """Which of these keys, of whatever tenants, still open something, or give this scope; as the operator."""
-    query = _with_tenants(select(api_keys.c.id)).where(api_keys.c.id.in_(key_ids), *_valid())
+    return set(await find_ends(database, key_ids, scope))
+
+
+async def find_ends(
+    database: Database, key_ids: Collection[UUID], scope: Scope | None = None
+) -> dict[UUID, datetime | None]:
+    """The same, with the time when each expires: a key that was rotated got one while it was in use."""
+    query = _with_tenants(select(api_keys.c.id, api_keys.c.expires_at)).where(api_keys.c.id.in_(key_ids), *_valid())
     if scope is not None:
         query = query.where(literal(str(scope)) == any_(api_keys.c.scopes))
     if scope not in (None, Scope.ADMIN):
         query = query.where(or_(api_keys.c.tenant_id.is_(None), tenants.c.state != TenantState.DELETING))
     async with database.transaction(operator=True) as connection:
-        return set((await connection.execute(query)).scalars())
+        return {row.id: row.expires_at for row in await connection.execute(query)}
 
 
 def _with_tenants(query: Any) -> Any:

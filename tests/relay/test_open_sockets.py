@@ -165,6 +165,25 @@ async def test_a_tenant_that_may_not_speak_any_more_is_closed(
         await stranger.ping()
 
 
+async def test_a_rotated_key_ends_its_connections_when_its_overlap_is_over(
+    start_relay: StartStack, make_tenant: MakeTenant
+) -> None:
+    """It had no end when they were opened; its successor's connections go on."""
+    stack = start_relay()
+    tenant = await make_tenant("acme")
+    async with open_socket(stack, tenant.key) as connection, httpx2.AsyncClient(base_url=stack.relay_url) as client:
+        asked_at = time.monotonic()
+        headers = {"Authorization": f"Bearer {tenant.key}"}
+        answer = await client.post(f"/v1/admin/keys/{tenant.key_id}/rotate", json={"overlap_s": 2}, headers=headers)
+        answered_at = time.monotonic()
+        assert answer.status_code == 201
+        async with open_socket(stack, answer.json()["key"]) as successor:
+            assert (await closed(connection))[0] == 1008
+            assert time.monotonic() - asked_at >= 2
+            assert time.monotonic() - answered_at < 2 + WITHIN_S
+            await (await successor.ping())
+
+
 async def test_what_the_api_revokes_or_suspends_is_closed(
     start_relay: StartStack, make_tenant: MakeTenant, database: Database
 ) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -36,6 +37,7 @@ class Peer:
     voices: frozenset[UUID] = frozenset()
     ends: asyncio.Event = field(default_factory=asyncio.Event)
     silenced: list[UUID] = field(default_factory=list)
+    expires_at: datetime | None = None
 
     def cut_off(self, reason: str) -> None:
         assert reason
@@ -106,6 +108,24 @@ async def test_keys_are_looked_up_again_although_nothing_was_heard(
         await wait_for(peer)
         assert not left.ends.is_set()
         assert not stranger.ends.is_set()
+
+
+async def test_a_connection_learns_when_its_rotated_key_ends(
+    database: Database, redis: Redis, make_tenant: MakeTenant
+) -> None:
+    """Any news has all keys looked up: the old one is still good, and from now on its end is known."""
+    tenant = await make_tenant("acme")
+    async with watching(redis, database) as watch:
+        peer = peer_of(tenant)
+        watch.join(peer, time.monotonic())
+        async with database.transaction(operator=True) as connection:
+            await keys.rotate_key(connection, tenant.key_id, timedelta(hours=1))
+        await tell_relays(redis, UUID(int=0))
+        async with asyncio.timeout(DEADLINE_S):
+            while peer.expires_at is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert not peer.ends.is_set()
+        assert timedelta(minutes=59) < peer.expires_at - datetime.now(UTC) <= timedelta(hours=1)
 
 
 @pytest.mark.parametrize("state", [TenantState.SUSPENDED, TenantState.DELETING, TenantState.DELETED])
