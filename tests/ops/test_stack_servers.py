@@ -24,7 +24,7 @@ from timbrelay.stack.binaries import find_postgres, find_valkey, wheel_postgres,
 from timbrelay.stack.folder import DataFolder
 from timbrelay.stack.orphans import find_orphans
 from timbrelay.stack.process import Identity
-from timbrelay.stack.schema import ensure_schema
+from timbrelay.stack.schema import ensure_schema, migrate
 from timbrelay.stack.servers import Servers, run_servers
 from timbrelay.stack.shim import NOBODY
 from timbrelay.stack.supervisor import Supervisor
@@ -120,6 +120,20 @@ def test_migrations_run_once(home: Path) -> None:
         with psycopg.connect(servers.database_owner_url, autocommit=True) as connection:
             connection.execute("COMMENT ON DATABASE timbrelay IS 'another'")
         assert ensure_schema(servers, environment)
+
+
+def test_a_database_that_went_back_is_brought_forward_at_the_next_start(home: Path) -> None:
+    """An older release finds its revision, and this one does not take the database for its own any more."""
+    environment = Environment.read({"TIMBRELAY_HOME": str(home)})
+    with running(home) as servers:
+        ensure_schema(servers, environment)
+        migrate(servers, environment, "0001")
+        with psycopg.connect(servers.database_owner_url) as connection:
+            assert connection.execute("SELECT version_num FROM alembic_version").fetchone() == ("0001",)
+        assert ensure_schema(servers, environment)
+        assert not ensure_schema(servers, environment)
+        with pytest.raises(ServerError, match="0999"):
+            migrate(servers, environment, "0999")
 
 
 def test_the_wheels_serve_where_the_path_has_nothing(home: Path) -> None:

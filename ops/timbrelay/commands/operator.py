@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from timbrelay import keys
 from timbrelay.console import say
 from timbrelay.environment import Environment
+from timbrelay.errors import UsageFault
 from timbrelay.interruption import Interruption
 from timbrelay.stack.local import open_servers
 from timbrelay.stack.schema import migrate
@@ -26,8 +29,10 @@ def run_revoke(environment: Environment, interruption: Interruption, key_id: str
     say(f"The key {key_id} is revoked.")
 
 
-def run_migrate(environment: Environment) -> None:
-    """Brings the database to this release's revision."""
+def run_migrate(environment: Environment, revision: str = "") -> None:
+    """Brings the database to this release's revision, or back to an older one. Raises UsageFault for what is none."""
+    if revision and not re.fullmatch(r"\d{4}", revision):
+        raise UsageFault(f"--to takes a revision such as 0001, not {revision!r}.")
     with open_servers(environment) as servers:
-        migrate(servers, environment)
-    say("The database is at this release's revision.")
+        migrate(servers, environment, revision or "head")
+    say(f"The database is at {f'revision {revision}' if revision else 'this release’s revision'}.")

@@ -10,6 +10,8 @@ from timbrelay.errors import ServerError
 from timbrelay.stack.servers import Servers
 from timbrelay.stack.settings import read_settings
 
+_MARK = "timbrelay migrations"
+
 
 def ensure_schema(servers: Servers, environment: Environment) -> bool:
     """Migrates unless our own database carries the mark of these migrations; says whether it did.
@@ -17,7 +19,7 @@ def ensure_schema(servers: Servers, environment: Environment) -> bool:
     Loading the migration tool takes longer than starting both servers. A server that was given by URL is always
     migrated: its marks are not ours to make. Raises ServerError.
     """
-    mark = f"timbrelay migrations {_digest(find_migrations(environment.root))}"
+    mark = f"{_MARK} {_digest(find_migrations(environment.root))}"
     if servers.postgres and _read_mark(servers.database_owner_url) == mark:
         return False
     migrate(servers, environment)
@@ -45,6 +47,9 @@ def migrate(servers: Servers, environment: Environment, revision: str = "head") 
     except (SQLAlchemyError, CommandError) as error:
         reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
         raise ServerError(f"The database could not be migrated: {reason}. Check DATABASE_OWNER_URL.") from error
+
+    if revision != "head" and (_read_mark(servers.database_owner_url) or "").startswith(_MARK):
+        _write_mark(servers.database_owner_url, "")
 
 
 def find_migrations(root: Path) -> Path:
