@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 from uuid import UUID
 
@@ -16,11 +16,11 @@ from relay.api.answers import show
 from relay.api.bodies import parse_model, read_json
 from relay.api.cursors import read_place, write_place
 from relay.api.deletions import DeletionBody, carry_out, show_deletion, tell_deletion
-from relay.api.idempotency import Once, Outcome
+from relay.api.idempotency import Once, Outcome, digest_of
 from relay.api.routes import Cursor, IdempotencyKey, IdInPath, IfNoneMatch, Limit, door, or_accepted
 from relay.api.services import Here, Services
 from relay.api.texts import Ahead, Asked, Language, Lines, Name, StatementVersion, parse_id
-from relay.api.visits import Visitor
+from relay.api.visits import Visit, Visitor
 from relay.errors import UnknownObject
 from relay.rate_limits import Rate
 from relay.uploads import Recording, is_form, read_form, taking_upload
@@ -110,21 +110,9 @@ async def create_consent(
     request: Request, visit: Visitor, services: Here, idempotency_key: IdempotencyKey = None
 ) -> Response:
     """Keep a person's consent; in a form it may come with its recording."""
-    asked, recording = await _read(request, visit, services)
-    terms = Terms(asked.statement_version, asked.language, asked.purpose, asked.expires_at)
-    digest = hashlib.sha256(asked.model_dump_json().encode() + b"\0" + hashlib.sha256(recording or b"").digest())
-
-    async def work(connection: AsyncConnection, consent_id: UUID) -> Outcome:
-        statement = Statement(asked.signer, asked.statement)
-        kept = await grant_consent(
-            connection, services.keyring, visit.tenant, terms, statement, recording=recording, consent_id=consent_id
-        )
-        act = visit.act("consent.granted", kept.id, statement_version=terms.statement_version, language=terms.language)
-        await append(connection, visit.tenant, act)
-        return Outcome(show_consent(kept), f"/v1/consents/{kept.id}")
-
-    once = Once(services, visit.tenant, request, idempotency_key, digest.digest())
-    return (await once.do(work)).answer()
+    async with taking_upload(services.uploads) if is_form(request) else nullcontext():
+        asked, recording = await _read(request, visit, services)
+        return await _grant(request, visit, services, idempotency_key, asked, recording)
 
 
 @router.get("", response_model=ConsentList, **door(*_SCOPES, refuses=(304,)))
@@ -202,9 +190,32 @@ async def _read(request: Request, visit: Visitor, services: Services) -> tuple[C
     if not is_form(request):
         return await read_json(request, ConsentRequest), None
     await services.limiter.check(visit.caller, Rate.UPLOAD)
-    async with taking_upload(services.uploads):
-        form = await read_form(request, services.max_recording_bytes)
+    form = await read_form(request, services.max_recording_bytes)
     return parse_model(ConsentRequest, dict(form.fields)), form.recording
+
+
+async def _grant(
+    request: Request,
+    visit: Visit,
+    services: Services,
+    idempotency_key: str | None,
+    asked: ConsentRequest,
+    recording: bytes | None,
+) -> Response:
+    terms = Terms(asked.statement_version, asked.language, asked.purpose, asked.expires_at)
+
+    async def work(connection: AsyncConnection, consent_id: UUID) -> Outcome:
+        statement = Statement(asked.signer, asked.statement)
+        kept = await grant_consent(
+            connection, services.keyring, visit.tenant, terms, statement, recording=recording, consent_id=consent_id
+        )
+        act = visit.act("consent.granted", kept.id, statement_version=terms.statement_version, language=terms.language)
+        await append(connection, visit.tenant, act)
+        return Outcome(show_consent(kept), f"/v1/consents/{kept.id}")
+
+    digest = partial(digest_of, asked, recording)
+    once = Once(services, visit.tenant, request, idempotency_key, digest)
+    return (await once.do(work)).answer()
 
 
 async def _withdraw(

@@ -108,7 +108,7 @@ async def read_deletion(
 @router.get("/receipts/keys", response_model=PublicKeySet, **open_door(304, 503))
 async def read_receipt_keys(request: Request, services: Here, if_none_match: IfNoneMatch = None) -> Response:
     """Show every public key that receipts were ever signed with; it takes no key to check a receipt."""
-    keys = await services.within(None, load_public_keys)
+    keys = await services.receipt_keys.get(lambda: services.within(None, load_public_keys))
     return show(request, PublicKeySet.model_validate(write_key_set(keys)))
 
 

@@ -5,6 +5,7 @@ Of a request that was done the answer is kept; of one that failed nothing is, so
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -59,13 +60,16 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """A request that makes something of a tenant's; `digest` is what its body holds, however it is written."""
+    """A request that makes something of a tenant's; `digest` is what its body holds, however it is written.
+
+    It may take a while, of a recording, so it is asked for in a thread, and only where there is a key.
+    """
 
     services: Services
     tenant: UUID
     request: Request
     key: str | None
-    digest: bytes
+    digest: Callable[[], bytes]
 
     async def do(self, make: Making) -> Done:
         """Make it, or find what was made; raises RequestRefused when the key belongs to another request (422), when the
@@ -85,7 +89,7 @@ class Once:
 
     async def _begin(self, key: str) -> Begun | Finished:
         named = f"{self.request.method} {self.request.url.path}\0".encode("utf-8", "surrogatepass")
-        fingerprint = hashlib.sha256(named + self.digest).digest()
+        fingerprint = hashlib.sha256(named + await asyncio.to_thread(self.digest)).digest()
         return await self.services.within(
             self.tenant,
             lambda connection: begin(connection, self.services.keyring, self.tenant, key, fingerprint),
@@ -103,6 +107,11 @@ class Once:
     async def _abandon(self, key: str) -> None:
         with suppress(ServerUnavailable):
             await self.services.within(self.tenant, lambda connection: abandon(connection, self.tenant, key))
+
+
+def digest_of(body: BaseModel, recording: bytes | None = None) -> bytes:
+    """What a body holds, whatever the order and white space that it came in."""
+    return hashlib.sha256(body.model_dump_json().encode() + hashlib.sha256(recording or b"").digest()).digest()
 
 
 def _plain(body: BaseModel) -> dict[str, Any]:

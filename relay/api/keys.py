@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -15,14 +15,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from relay.api.answers import nothing, show
 from relay.api.bodies import read_json
 from relay.api.cursors import read_place, write_place
-from relay.api.idempotency import Once, Outcome
+from relay.api.idempotency import Once, Outcome, digest_of
 from relay.api.routes import Cursor, IdempotencyKey, IdInPath, IfNoneMatch, Limit, door
 from relay.api.services import Here, Services
 from relay.api.texts import Ahead, Asked, Name, parse_id
 from relay.api.visits import Visit, Visitor
 from relay.errors import UnknownObject
 from storage.errors import IllegalTransition, ServerUnavailable
-from storage.evidence.audit import append
+from storage.evidence.audit import PLATFORM, append
 from storage.paging import Page
 from storage.streams.broadcasts import revoke_key as tell_relays
 from storage.tenancy.api_keys import MAX_OVERLAP, ApiKey, Scope, create_key, list_keys, revoke_key, rotate_key
@@ -123,9 +123,11 @@ async def rotate(
         await append(connection, visit.tenant, act)
         return show_new(made, text.get_secret_value())
 
-    digest = hashlib.sha256(asked.model_dump_json().encode()).digest()
-    once = Once(services, visit.tenant, request, idempotency_key, digest)
-    return (await once.do(work)).answer()
+    once = Once(services, visit.tenant, request, idempotency_key, partial(digest_of, asked))
+    answer = (await once.do(work)).answer()
+    # Nobody's id: relays look at their connections again, and learn when the old key ends.
+    await announce(services, PLATFORM)
+    return answer
 
 
 @router.delete("/{key}", status_code=204, **door(Scope.ADMIN, refuses=(404,)))
@@ -158,8 +160,7 @@ async def make_key(
         await append(connection, tenant, act)
         return show_new(key, text.get_secret_value())
 
-    digest = hashlib.sha256(asked.model_dump_json().encode()).digest()
-    return (await Once(services, tenant, request, idempotency_key, digest).do(work)).answer()
+    return (await Once(services, tenant, request, idempotency_key, partial(digest_of, asked)).do(work)).answer()
 
 
 async def announce(services: Services, key_or_tenant: UUID) -> None:

@@ -88,7 +88,7 @@ async def create(request: Request, visit: Visitor, services: Here, idempotency_k
             await append(connection, visit.tenant, visit.act("voice.created", made.id, consent=str(consent)))
             return _accepted(made)
 
-        once = Once(services, visit.tenant, request, idempotency_key, form.digest())
+        once = Once(services, visit.tenant, request, idempotency_key, form.digest)
         return await _enrol(services, visit, await once.do(work))
 
 
@@ -118,7 +118,7 @@ async def replace(
             await append(connection, visit.tenant, act)
             return _accepted(added)
 
-        once = Once(services, visit.tenant, request, idempotency_key, form.digest())
+        once = Once(services, visit.tenant, request, idempotency_key, form.digest)
         return await _enrol(services, visit, await once.do(work))
 
 

@@ -15,10 +15,14 @@ from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from relay.admission import Admission
+from relay.api.keeping import Kept
 from relay.rate_limits import RateLimiter
 from storage.database import Database, bounded
 from storage.encryption.keyring import Keyring
 from storage.evidence.erasure import Erasure
+from storage.evidence.jws import PublicKeys
+
+RECEIPT_KEYS_TTL_S = 5.0
 
 log = structlog.get_logger()
 
@@ -39,6 +43,7 @@ class Services:
     erasure: Erasure
     max_recording_bytes: int
     uploads: asyncio.Semaphore
+    receipt_keys: Kept[PublicKeys] = field(default_factory=lambda: Kept(RECEIPT_KEYS_TTL_S))
     left_behind: set[asyncio.Task[Any]] = field(default_factory=set)
     """What requests have begun and did not wait for; each is bounded by itself."""
 
