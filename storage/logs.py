@@ -46,6 +46,8 @@ def configure_logs(process: str, level: str) -> None:
     logging.basicConfig(level=max(logging.INFO, logging.getLevelName(level)), handlers=[handler], force=True)
     for room in _OWN_LOGGERS:
         logging.getLogger(room).setLevel(level)
+    # It notes each WebSocket with the client's address and the whole query, in which a client may have put its key.
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level)),
