@@ -249,7 +249,7 @@ async def test_celery_killed_in_any_step_enrols_all_the_same(start_enrolling: Ma
 @pytest.mark.parametrize("stage", list(Stage))
 async def test_postgres_lost_in_any_step_loses_no_recording(start_enrolling: MakeEnrolling, stage: Stage) -> None:
     """When every connection breaks and none is let in for a while, the enrolment is put off, then done once."""
-    enrolling = await start_enrolling(limit_s=30)
+    enrolling = await start_enrolling()
     voice = await enrolling.make_voice(enrolling.tenant, upload=UPLOAD)
     held = enrolling.holding(voice) if stage is Stage.STORING else contextlib.nullcontext()
     # The connection that holds the voice breaks with the others.
@@ -264,6 +264,9 @@ async def test_postgres_lost_in_any_step_loses_no_recording(start_enrolling: Mak
     enrolling.rows = _open_as(enrolling.settings, enrolling.tenant)
     await enrolling.check_enrolled_once(voice)
     enrolling.rows.close()
+    with redis.Redis.from_url(enrolling.settings.redis_url) as client:
+        # What was Postgres' fault does not count against the recording.
+        assert client.get(tries_key(voice, 1)) == b"1"
 
 
 def _set_open(settings: Settings, allowed: bool) -> None:
@@ -276,6 +279,15 @@ def _set_open(settings: Settings, allowed: bool) -> None:
         connection.execute(statement.format(sql.Identifier(name), sql.Literal(allowed)))
         if not allowed:
             connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+
+
+async def test_redis_restarted_during_an_enrolment_is_not_noticed(start_enrolling: MakeEnrolling) -> None:
+    """What is under way ends well, and Celery takes the next one from the new server."""
+    enrolling = await start_enrolling(limit_s=30)
+    voice = await enrolling.begin_until(Stage.DECODING)
+    enrolling.stack.restart_valkey()
+    await enrolling.check_enrolled_once(voice)
+    await enrolling.check_enrolled_once(await enrolling.begin())
 
 
 async def test_celery_that_is_asked_to_stop_finishes_what_it_has_begun(start_enrolling: MakeEnrolling) -> None:

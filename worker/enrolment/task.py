@@ -165,15 +165,20 @@ class Enrolment:
         return self._encoder.embed(recording.samples)
 
     def _release(self, target: Target, waiting: Waiting, *, counts: bool) -> None:
-        """Let whoever comes next begin at once; where that cannot be said, the claim ends by itself."""
-        try:
-            # On connections of its own: the others may have been interrupted in mid-sentence.
-            with Transactions(self._settings, target.tenant) as store:
-                store.run(lambda connection: release_enrolment(connection, *target.names, waiting.claimed_until))
-                if not counts:
-                    store.ask(lambda redis: discount_try(redis, target.voice, target.version))
-        except ServerUnavailable as error:
-            log.warning("a claim could not be released", voice=str(target.voice), reason=str(error))
+        """Let whoever comes next begin at once, as far as the servers can be told; else the claim ends by itself."""
+        # On connections of its own: the others may have been interrupted in mid-sentence.
+        with Transactions(self._settings, target.tenant) as store:
+            if not counts:
+                _try(target, lambda: store.ask(lambda redis: discount_try(redis, target.voice, target.version)))
+            until = waiting.claimed_until
+            _try(target, lambda: store.run(lambda connection: release_enrolment(connection, *target.names, until)))
+
+
+def _try(target: Target, step: Callable[[], None]) -> None:
+    try:
+        step()
+    except ServerUnavailable as error:
+        log.warning("an enrolment is not quite put off", voice=str(target.voice), reason=str(error))
 
 
 async def _claim(target: Target, seconds: float, connection: AsyncConnection) -> Waiting | None:
