@@ -41,6 +41,7 @@ from tests.system.plaintext import Search, Secret
 from tests.worker.recordings import voice as talk
 from tests.worker.recordings import write
 from timbrelay.stack.servers import Servers
+from worker.enrolment.recording import read_recording
 
 BELONG = {
     "the text": ("key timbrelay:jobs", "file valkey/"),
@@ -96,6 +97,7 @@ async def test_nothing_of_anybody_lies_around_in_the_clear(
     )
     other = life.hide_recording("the replacement", write(talk(8.0, level=0.2, who="low"), "OGG", "OPUS"))
     refused = life.hide_recording("the refused upload", write(talk(2.0, level=0.1), "WAV", "PCM_24"))
+    life.hide("the decoded upload", read_recording(upload, max_bytes=len(upload)).samples.tobytes())
     consent, plain = await life.consent(spoken), await life.consent()
     again = {"Idempotency-Key": "first-try-of-a-voice"}
     voice = (await life.upload("/v1/voices", consent, upload, **again))["id"]
