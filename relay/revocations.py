@@ -100,14 +100,18 @@ class Watch:
     async def _hear(
         self, listen: Callable[[], AsyncGenerator[News | None, None]], obey: Callable[[News | None], None]
     ) -> None:
-        """For ever; after a loss of Redis, anew."""
+        """For ever; after a loss of Redis, anew. One line in the log for each time it goes away."""
+        broken = False
         while not is_cancelled():
             try:
                 async with aclosing(listen()) as broadcast:
                     async for news in broadcast:
+                        broken = False
                         obey(news)
             except (ServerUnavailable, RedisError) as error:
-                log.warning("a broadcast is not heard", reason=str(error))
+                if not broken:
+                    log.warning("a broadcast is not heard", reason=str(error))
+                broken = True
             await asyncio.sleep(RETRY_S)
 
     def _hear_revocation(self, key_or_tenant: UUID | None) -> None:
@@ -130,6 +134,7 @@ class Watch:
                 connection.silence(silence.voice)
 
     async def _check(self) -> None:
+        broken = False
         while not is_cancelled():
             try:
                 async with asyncio.timeout(CHECK_EVERY_S):
@@ -140,8 +145,11 @@ class Watch:
             try:
                 await self._check_keys()
                 await self._check_voices()
+                broken = False
             except (ServerUnavailable, RedisError) as error:
-                log.warning("open connections could not be checked", reason=str(error))
+                if not broken:
+                    log.warning("open connections could not be checked", reason=str(error))
+                broken = True
                 await asyncio.sleep(RETRY_S)
                 self._doubt.set()
 

@@ -28,6 +28,7 @@ class SpeechNotes:
         self._redis = redis
         self._waiting: asyncio.Queue[Spoken] = asyncio.Queue(CAPACITY)
         self._pending: Spoken | None = None
+        self._broken = False
 
     def put(self, spoken: Spoken) -> None:
         """Note it; what there is no room for is counted and lost."""
@@ -51,10 +52,12 @@ class SpeechNotes:
             # What is written again because nobody knows whether it was counts once.
             await note_spoken(self._redis, self._pending)
         except (ServerUnavailable, RedisError) as error:
-            log.warning("the speech log waits", reason=str(error), waiting=self._waiting.qsize() + 1)
+            if not self._broken:
+                log.warning("the speech log waits", reason=str(error))
+            self._broken = True
             await asyncio.sleep(RETRY_S)
             return
-        self._pending = None
+        self._pending, self._broken = None, False
         metrics.NOTES.labels("written").inc()
 
     async def _flush(self) -> None:
