@@ -164,10 +164,14 @@ def _children(parent: int) -> dict[int, str]:
     for entry in sorted(Path("/proc").iterdir(), key=lambda entry: entry.name.zfill(10)):
         with contextlib.suppress(OSError, ValueError):
             pid = int(entry.name)
-            if int((entry / "stat").read_text().rpartition(")")[2].split()[1]) in below:
+            if _parent_of(pid) in below:
                 below.add(pid)
                 found[pid] = (entry / "cmdline").read_text()
     return found
+
+
+def _parent_of(pid: int) -> int:
+    return int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _find_decoder(parent: int) -> int:
@@ -328,13 +332,24 @@ async def test_a_decoder_that_hangs_is_ended_and_the_recording_tried_again(start
     assert _is_gone(decoder)
 
 
+async def test_a_process_that_dies_is_replaced_and_its_recording_enrolled(start_enrolling: MakeEnrolling) -> None:
+    """Its parent puts the message back, and whoever takes it waits until the dead one's claim is over."""
+    enrolling = await start_enrolling()
+    voice = await enrolling.begin_until(Stage.DECODING)
+    parent = enrolling.stack.processes["celery"].pid
+    await asyncio.to_thread(wait_until, lambda: _find_decoder(parent), DEADLINE_S)
+    os.kill(_parent_of(_find_decoder(parent)), signal.SIGKILL)
+    await enrolling.check_enrolled_once(voice)
+    assert enrolling.stack.processes["celery"].pid == parent
+
+
 async def test_a_process_that_hangs_is_killed_and_its_recording_enrolled(start_enrolling: MakeEnrolling) -> None:
     """The hard time limit holds for what does not react to anything, and another process takes its place."""
     enrolling = await start_enrolling()
     voice = await enrolling.begin_until(Stage.DECODING)
     parent = enrolling.stack.processes["celery"].pid
     await asyncio.to_thread(wait_until, lambda: _find_decoder(parent), DEADLINE_S)
-    stuck = int((Path("/proc") / str(_find_decoder(parent)) / "stat").read_text().rpartition(")")[2].split()[1])
+    stuck = _parent_of(_find_decoder(parent))
     assert stuck != parent
     os.kill(stuck, signal.SIGSTOP)
     await enrolling.check_enrolled_once(voice)
