@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Annotated
@@ -24,7 +25,7 @@ from relay.api.visits import Visit, Visitor
 from relay.errors import UnknownObject
 from relay.rate_limits import Rate
 from relay.uploads import Recording, is_form, read_form, taking_upload
-from storage.errors import ServerUnavailable
+from storage.errors import IllegalTransition, ServerUnavailable
 from storage.evidence.audit import append
 from storage.evidence.deletions import Deletion, ObjectKind, Reason, request_deletions
 from storage.evidence.deletions import Request as Wish
@@ -46,6 +47,8 @@ from storage.voices.consents import (
 router = APIRouter(prefix="/v1/consents", tags=["consents"])
 _SCOPES = (Scope.ENROL, Scope.ADMIN)
 _LIST = "consents"
+AT_ONCE = 100
+"""How many voices' deletions a withdrawal begins itself: a request has to end, and so has its line in the audit log."""
 
 
 class ConsentRequest(Asked):
@@ -98,6 +101,14 @@ class Withdrawal(BaseModel):
 
     consent: ConsentBody
     deletions: list[DeletionBody]
+
+
+@dataclass(frozen=True, slots=True)
+class _Withdrawn:
+    consent: Consent | None
+    voices: list[UUID]
+    """All that hang on it."""
+    begun: list[Deletion]
 
 
 @router.post(
@@ -155,18 +166,19 @@ async def read_consent(
 async def withdraw_consent(visit: Visitor, services: Here, consent: IdInPath) -> Response:
     """Withdraw a consent: its voices fall silent at once, then they are deleted, and the consent last.
 
-    200 when all of that is done, 202 while some of it is still to do; `deletions` names every one of them.
+    200 when all of that is done, 202 while some of it is still to do; `deletions` names every one of them, or where
+    there are very many voices those that are begun now: the deletion of the consent begins the others.
     """
     consent_id = parse_id("consent", consent)
-    withdrawn, begun = await services.within(visit.tenant, lambda connection: _withdraw(connection, visit, consent_id))
-    if withdrawn is None:
+    withdrawn = await services.within(visit.tenant, lambda connection: _withdraw(connection, visit, consent_id))
+    if withdrawn.consent is None:
         raise UnknownObject("consent", consent)
-    voices = [deletion.object_id for deletion in begun if deletion.object_kind is ObjectKind.VOICE]
     with suppress(ServerUnavailable):
         # All of them, before the first one is deleted. Without Redis the deletions do it, when it is back.
-        await silence_voices(services.redis, voices)
-    deletions = await carry_out(services, visit.tenant, begun)
-    body = Withdrawal(consent=show_consent(withdrawn), deletions=[show_deletion(deletion) for deletion in deletions])
+        await silence_voices(services.redis, withdrawn.voices)
+    deletions = await carry_out(services, visit.tenant, withdrawn.begun)
+    shown = [show_deletion(deletion) for deletion in deletions]
+    body = Withdrawal(consent=show_consent(withdrawn.consent), deletions=shown)
     return tell_deletion(body, deletions)
 
 
@@ -218,20 +230,18 @@ async def _grant(
     return (await once.do(work)).answer()
 
 
-async def _withdraw(
-    connection: AsyncConnection, visit: Visitor, consent_id: UUID
-) -> tuple[Consent | None, list[Deletion]]:
+async def _withdraw(connection: AsyncConnection, visit: Visitor, consent_id: UUID) -> _Withdrawn:
     """Nothing speaks by the consent from this transaction's end on; its voices' deletions come before its own."""
     tenant = visit.tenant
-    found = await find_consent(connection, tenant, consent_id)
-    active = found is not None and found.state is ConsentState.ACTIVE
-    hanging: list[UUID] = []
-    if active:
+    try:
         hanging = await end_consent(connection, tenant, consent_id, ConsentState.WITHDRAWN)
-    things = [*((ObjectKind.VOICE, voice) for voice in hanging), (ObjectKind.CONSENT, consent_id)]
+        acts = [visit.act("consent.withdrawn", consent_id, voices=len(hanging))]
+    except IllegalTransition:
+        # It is not there, or another came first: then the deletions are those that he has begun.
+        hanging, acts = [], []
+    things = [*((ObjectKind.VOICE, voice) for voice in hanging[:AT_ONCE]), (ObjectKind.CONSENT, consent_id)]
     wishes = [Wish(kind, thing, Reason.WITHDRAWN, visit.actor, visit.origin) for kind, thing in things]
     begun = await request_deletions(connection, tenant, wishes)
-    if active:
-        await append(connection, tenant, visit.act("consent.withdrawn", consent_id, voices=len(hanging)))
-    withdrawn = await find_consent(connection, tenant, consent_id)
-    return withdrawn, [deletion for deletion in begun if deletion is not None]
+    await append(connection, tenant, *acts)
+    found = await find_consent(connection, tenant, consent_id)
+    return _Withdrawn(found, hanging, [deletion for deletion in begun if deletion is not None])

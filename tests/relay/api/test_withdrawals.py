@@ -1,0 +1,46 @@
+"""Withdrawals that meet each other, or very many voices."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+from sqlalchemy import make_url
+
+from storage.settings import Settings
+from tests.relay.api.conftest import Grant, Http, read_actions
+
+MANY = 1200
+"""More voices than the audit log takes acts at once."""
+_VOICES = (
+    "INSERT INTO voices (id, tenant_id, consent_id, name, state, version, latest_version)"
+    " SELECT gen_random_uuid(), c.tenant_id, c.id, 'many', 'ready', 1, 1 FROM consents c, generate_series(1, %s)"
+    " WHERE c.id = %s"
+)
+
+
+async def test_a_consent_with_any_number_of_voices_can_be_withdrawn(
+    http: Http, grant: Grant, settings: Settings
+) -> None:
+    """It permits nothing from the answer on; what was not begun with the request is deleted with the consent."""
+    consent = await grant()
+    url = make_url(settings.owner_url).set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(url) as connection:
+        connection.execute(_VOICES, (MANY, consent))
+    answer = await http.post(f"/v1/consents/{consent}/withdraw")
+    assert answer.status_code == 202, answer.text
+    body = answer.json()
+    assert body["consent"]["state"] == "withdrawn"
+    (own,) = (deletion for deletion in body["deletions"] if deletion["object_kind"] == "consent")
+    assert own["object_id"] == consent
+    assert len(body["deletions"]) < MANY
+
+
+async def test_two_who_withdraw_at_once_are_told_the_same(http: Http, grant: Grant) -> None:
+    """Neither is refused, and it is on record once."""
+    for _ in range(5):
+        consent = await grant()
+        answers = await asyncio.gather(*(http.post(f"/v1/consents/{consent}/withdraw") for _ in range(4)))
+        assert {answer.status_code for answer in answers} <= {200, 202}, [answer.text for answer in answers]
+        assert len({answer.json()["deletions"][-1]["id"] for answer in answers}) == 1
+    assert (await read_actions(http)).count("consent.withdrawn") == 5
