@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ssl
+from uuid import uuid4
 
 import pytest
 
-from storage.cold_jobs import make_celery
+from storage.cold_jobs import make_celery, send_deletion, send_enrolment
+from storage.errors import ServerUnavailable
 from storage.settings import Settings
 
 
@@ -32,3 +34,22 @@ def test_celery_takes_json_alone() -> None:
     """No pickle: a message cannot carry code."""
     celery = make_celery(Settings.model_validate({"DATABASE_URL": "postgresql://x", "REDIS_URL": "redis://x"}))
     assert celery.conf.accept_content == ["json"]
+
+
+def test_a_redis_that_is_away_is_said_so_at_once() -> None:
+    """Whoever has work to send learns it, instead of waiting for the broker to come back."""
+    celery = make_celery(
+        Settings.model_validate({"DATABASE_URL": "postgresql://x", "REDIS_URL": "redis://127.0.0.1:1"})
+    )
+    with pytest.raises(ServerUnavailable):
+        send_enrolment(celery, uuid4(), uuid4(), 1)
+    with pytest.raises(ServerUnavailable):
+        send_deletion(celery, uuid4(), uuid4())
+
+
+def test_a_task_is_acknowledged_when_it_is_done_and_comes_back_when_its_process_dies() -> None:
+    """Late acknowledgement, a message put back for a process that died or was killed for its time, a bounded pool."""
+    conf = make_celery(Settings.model_validate({"DATABASE_URL": "postgresql://x", "REDIS_URL": "redis://x"})).conf
+    assert (conf.worker_pool, conf.worker_concurrency, conf.worker_prefetch_multiplier) == ("prefork", 2, 1)
+    assert conf.task_acks_late and conf.task_reject_on_worker_lost and not conf.task_acks_on_timeout
+    assert conf.task_ignore_result

@@ -31,11 +31,12 @@ async def expire_consents(tools: Tools) -> int:
 async def _delete_unused_of(tools: Tools, tenant: Tenant) -> int:
     if tenant.state is TenantState.DELETING:
         return 0
-    # What was spoken a moment ago counts as well.
-    await roll_up_tenant(tools, tenant.id)
     before = tools.clock() - timedelta(days=tenant.retention_days)
     async with tools.database.transaction(tenant=tenant.id) as connection:
         unused = await list_unused(connection, tenant.id, before, BATCH)
+    if unused:
+        # What was spoken a moment ago counts as well.
+        await roll_up_tenant(tools, tenant.id)
     done = 0
     for voice_id in unused:
         async with tools.database.transaction(tenant=tenant.id) as connection:
