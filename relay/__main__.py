@@ -10,6 +10,7 @@ import sys
 
 import structlog
 import uvicorn
+from redis.asyncio import Redis
 from starlette.applications import Starlette
 
 from relay.admission import Admission, Bounds
@@ -80,23 +81,29 @@ async def _run(settings: Settings) -> None:
         probes = probe_app({"postgres": database.ping, "redis": lambda: ping(redis), "model": workers_are_warm})
         metrics = serving(probes, settings.metrics_host, settings.relay_metrics_port, "TIMBRELAY_RELAY_METRICS_PORT")
         async with Gate.opened(settings, database, keyring) as gate, metrics:
-            services = Services(
-                database,
-                redis,
-                make_celery(settings),
-                keyring,
-                gate.limiter,
-                admission,
-                Erasure(database, redis, keyring),
-                settings.max_recording_bytes,
-                asyncio.Semaphore(MAX_UPLOADS),
-            )
+            services = _gather(settings, database, redis, keyring, gate, admission)
             app = make_app(services, StreamDoor(hub, database, gate, limits))
             await _serve(app, hub, gate, settings)
     finally:
         await redis.aclose()
         await reader.aclose()
         await database.close()
+
+
+def _gather(
+    settings: Settings, database: Database, redis: Redis, keyring: Keyring, gate: Gate, admission: Admission
+) -> Services:
+    return Services(
+        database,
+        redis,
+        make_celery(settings),
+        keyring,
+        gate.limiter,
+        admission,
+        Erasure(database, redis, keyring),
+        settings.max_recording_bytes,
+        asyncio.Semaphore(MAX_UPLOADS),
+    )
 
 
 async def _serve(app: Starlette, hub: Hub, gate: Gate, settings: Settings) -> None:

@@ -43,9 +43,7 @@ def start_relay(start_stack: StartStack, **changed: Any) -> RunningStack:
     """The same with other settings."""
     changed.setdefault("max_recording_bytes", 64 * 1024)
     stack = start_stack(only=(), workers=1, **changed)
-    with redis.Redis.from_url(stack.services.variables["REDIS_URL"]) as client:
-        client.sadd(WORKERS, "none")
-        client.set(worker_key("none"), json.dumps(asdict(WorkerLoad(8, 0, 0.0))))
+    announce_nobody(stack)
     stack.start("relay")
     stack.wait_ready()
     with redis.Redis.from_url(stack.services.variables["REDIS_URL"]) as client:
@@ -53,6 +51,13 @@ def start_relay(start_stack: StartStack, **changed: Any) -> RunningStack:
         client.srem(WORKERS, "none")
         client.delete(worker_key("none"))
     return stack
+
+
+def announce_nobody(stack: RunningStack) -> None:
+    """A worker is there that will never say that it has forgotten a voice."""
+    with redis.Redis.from_url(stack.services.variables["REDIS_URL"]) as client:
+        client.sadd(WORKERS, "none")
+        client.set(worker_key("none"), json.dumps(asdict(WorkerLoad(8, 0, 0.0))))
 
 
 @asynccontextmanager

@@ -7,8 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+import redis
+
 from storage.database import Database
 from storage.encryption.keyring import Keyring
+from storage.redis import silenced_key
 from storage.voices.consents import load_consent_recording
 from tests.conftest import MakeVoice, RunningStack, Tenant, wait_until
 from tests.relay.api.conftest import (
@@ -18,6 +21,7 @@ from tests.relay.api.conftest import (
     Enrol,
     Grant,
     Http,
+    announce_nobody,
     check_problem,
     knock,
     read_actions,
@@ -109,6 +113,19 @@ async def test_withdrawal_silences_and_deletes_every_voice_of_the_consent(
     check_problem(await http.get(f"/v1/consents/{consent}"), 404, "unknown_consent", "consent")
     assert (await http.get(f"/v1/voices/{kept}")).status_code == 200
     assert "consent.withdrawn" in await read_actions(http)
+
+
+async def test_every_voice_falls_silent_before_the_first_is_deleted(
+    http: Http, stack: RunningStack, enrol: Enrol, grant: Grant
+) -> None:
+    """A worker that does not answer holds up the deletions, and no silence."""
+    consent = await grant()
+    voices = [(await enrol(consent=consent))["id"] for _ in range(4)]
+    announce_nobody(stack)
+    answer = await http.post(f"/v1/consents/{consent}/withdraw")
+    assert answer.status_code == 202, answer.text
+    with redis.Redis.from_url(stack.services.variables["REDIS_URL"]) as client:
+        assert client.exists(*map(silenced_key, voices)) == len(voices)
 
 
 async def test_without_redis_a_withdrawal_is_accepted_and_goes_on_later(

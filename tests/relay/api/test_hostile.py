@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from relay.api import bodies
 from relay.errors import RequestRefused
+from relay.uploads import read_form
 from tests.conftest import MakeVoice, RunningStack, Tenant
 from tests.relay.api.conftest import CONSENT, EMBEDDING, RECORDING, Enrol, Http, check_problem
 
@@ -135,3 +136,23 @@ async def test_another_tenants_ids_are_answered_like_unknown_ones(
     form = {"name": "x", "consent": str(consent)}
     stolen = await stranger.post("/v1/voices", data=form, files={"recording": RECORDING})
     check_problem(stolen, 404, "unknown_consent", "consent")
+
+
+async def test_a_recording_touches_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large it may be: what a form brings stays in memory until it is sealed."""
+    limit = 3 << 20
+    head = b'--x\r\nContent-Disposition: form-data; name="recording"; filename="a"\r\n\r\n'
+    body = head + bytes(limit) + b"\r\n--x--\r\n"
+    parts = iter([body[start : start + 65536] for start in range(0, len(body), 65536)])
+
+    async def receive() -> Any:
+        part = next(parts, b"")
+        return {"type": "http.request", "body": part, "more_body": bool(part)}
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a file was made")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    headers = [(b"content-type", b"multipart/form-data; boundary=x")]
+    form = await read_form(Request({"type": "http", "method": "POST", "headers": headers}, receive), limit)
+    assert form.recording == bytes(limit)
