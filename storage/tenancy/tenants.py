@@ -96,6 +96,17 @@ async def change_tenant(
     return await _update(connection, tenant, {field: value for field, value in given.items() if value is not None})
 
 
+async def hold_tenant(connection: AsyncConnection, tenant: UUID) -> None:
+    """Before anything is made for a tenant: its deletion begins before this, or after this transaction's end.
+
+    Raises IllegalTransition for a tenant that is going or gone: what was made then, its deletion would not find.
+    """
+    query = select(tenants.c.state).where(tenants.c.id == tenant).with_for_update(read=True, key_share=True)
+    state: str | None = (await connection.execute(query)).scalar()
+    if state in (None, TenantState.DELETING, TenantState.DELETED):
+        raise IllegalTransition("tenant", state or "nothing", "something new")
+
+
 async def set_retention(connection: AsyncConnection, tenant: UUID, days: int) -> Tenant:
     """How many days an unused voice is kept, as the tenant itself; raises InvalidValue."""
     return await _update(connection, tenant, {"retention_days": check_retention(days)})

@@ -17,6 +17,7 @@ from storage.errors import IllegalTransition
 from storage.paging import Page, Position, Slice, cut, turn_to
 from storage.states import CONSENT_TRANSITIONS, ConsentState, VersionState, VoiceState, check_transition
 from storage.tables import consents, voice_versions, voices
+from storage.tenancy.tenants import hold_tenant
 from storage.voices.records import change_voice, lock_voice
 
 
@@ -69,7 +70,8 @@ async def grant_consent(
     recording: bytes | None = None,
     consent_id: UUID | None = None,
 ) -> Consent:
-    """Keep a consent, and the recording in which it was spoken."""
+    """Keep a consent, and the recording in which it was spoken; raises IllegalTransition while the tenant is going."""
+    await hold_tenant(connection, tenant)
     made = consent_id or uuid4()
     data_key = await keyring.make_data_key(connection, tenant, made)
     sealed = seal(data_key, json.dumps(asdict(statement)).encode(), Label(tenant, made, Kind.CONSENT))

@@ -15,6 +15,7 @@ from storage.encryption.keyring import Keyring, destroy_data_key
 from storage.errors import IllegalTransition
 from storage.states import VERSION_TRANSITIONS, VersionState, VoiceState, check_transition
 from storage.tables import consents, voice_versions, voices
+from storage.tenancy.tenants import hold_tenant
 from storage.voices.records import Version as Version
 from storage.voices.records import (
     Voice,
@@ -53,8 +54,9 @@ async def add_version(
     """Keep another recording of a voice, which speaks as before until that one is enrolled; a failed voice is pending.
 
     None when the tenant has no such consent in force. Raises IllegalTransition while another recording waits, and for
-    a voice that is going or gone.
+    a voice or a tenant that is going or gone.
     """
+    await hold_tenant(connection, tenant)
     # Consents before voices, as everywhere: two that lock in opposite order would wait for each other.
     if not await lock_consent(connection, tenant, consent):
         return None

@@ -16,6 +16,7 @@ from storage.names import check_name, parse_id
 from storage.paging import Page, Position, Slice, cut, turn_to
 from storage.states import VOICE_TRANSITIONS, VoiceState, check_transition
 from storage.tables import consents, idempotency_keys, voice_aliases, voice_versions, voices
+from storage.tenancy.tenants import hold_tenant
 from storage.voices.records import Version as Version
 from storage.voices.records import Voice as Voice
 from storage.voices.records import (
@@ -63,9 +64,10 @@ async def create_voice(
 ) -> Voice | None:
     """Keep an uploaded recording as a pending voice; None when the tenant has no such consent in force.
 
-    Raises InvalidValue for the name.
+    Raises InvalidValue for the name, and IllegalTransition while the tenant is going.
     """
     check_name(name)
+    await hold_tenant(connection, tenant)
     if not await lock_consent(connection, tenant, consent):
         return None
     made = voice_id or uuid4()
