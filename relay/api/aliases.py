@@ -70,7 +70,9 @@ async def list_all(
     return show(request, AliasList(aliases=shown, next_cursor=write_word(_LIST, more)))
 
 
-@router.put("/{alias}", response_model=AliasBody, **door(Scope.ENROL, Scope.ADMIN, body=AliasRequest, refuses=(404,)))
+@router.put(
+    "/{alias}", response_model=AliasBody, **door(Scope.ENROL, Scope.ADMIN, body=AliasRequest, refuses=(404, 409))
+)
 async def put_alias(request: Request, visit: Visitor, services: Here, alias: AliasInPath) -> Response:
     """Let an alias stand for a voice, whatever it stood for before."""
     asked = await read_json(request, AliasRequest)

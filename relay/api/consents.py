@@ -162,7 +162,7 @@ async def read_consent(
     return show(request, ConsentDetail(**dict(show_consent(found)), signer=signer, statement=text))
 
 
-@router.post("/{consent}/withdraw", **or_accepted(Withdrawal, door(*_SCOPES, refuses=(404,))))
+@router.post("/{consent}/withdraw", **or_accepted(Withdrawal, door(*_SCOPES, refuses=(404, 409))))
 async def withdraw_consent(visit: Visitor, services: Here, consent: IdInPath) -> Response:
     """Withdraw a consent: its voices fall silent at once, then they are deleted, and the consent last.
 

@@ -48,7 +48,7 @@ async def read_retention(
     return show(request, Retention(days=found.retention_days))
 
 
-@router.put("/retention", response_model=Retention, **door(Scope.ADMIN, body=Retention, refuses=(412,)))
+@router.put("/retention", response_model=Retention, **door(Scope.ADMIN, body=Retention, refuses=(409, 412)))
 async def put_retention(request: Request, visit: Visitor, services: Here, if_match: IfMatch = None) -> Response:
     """Decide after how many days without use a voice is deleted."""
     asked = await read_json(request, Retention)

@@ -22,6 +22,7 @@ from relay.api.services import Here
 from relay.api.texts import Asked, Name, parse_id
 from relay.api.visits import Visitor
 from relay.errors import UnknownObject
+from storage.errors import IllegalTransition
 from storage.evidence.audit import PLATFORM, append
 from storage.evidence.beginnings import ObjectKind, Reason
 from storage.evidence.deletions import Deletion, request_deletion
@@ -177,7 +178,9 @@ async def create_tenant_key(
     """Make a tenant's key, its first one for instance; its text is in this answer and nowhere else."""
     asked = await read_json(request, KeyRequest)
     tenant_id = parse_id("tenant", tenant)
-    await services.as_operator(tenant_id, lambda connection: _find(connection, tenant_id))
+    found = await services.as_operator(tenant_id, lambda connection: _find(connection, tenant_id))
+    if found.state in (TenantState.DELETING, TenantState.DELETED):
+        raise IllegalTransition("tenant", found.state, "having another key")
     return await make_key(request, visit, services, tenant_id, asked, idempotency_key)
 
 

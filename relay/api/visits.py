@@ -13,9 +13,12 @@ from relay.authentication import authenticate, find_origin
 from relay.errors import RequestRefused
 from relay.rate_limits import Rate
 from storage.evidence.audit import Act, Scalar
+from storage.states import TenantState
 from storage.tenancy.api_keys import Caller, Scope
 
 _ORDER = tuple(Scope)
+_WHILE_DELETING = ("GET", "DELETE")
+"""What a tenant's administrator may do to the end: look on, and end more of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class Door:
             raise RequestRefused(
                 403, "insufficient_scope", f"this needs a key with the scope {wanted}", field="Authorization"
             )
+        if caller.tenant_state is TenantState.DELETING and request.method not in _WHILE_DELETING:
+            raise RequestRefused(409, "wrong_state", "the tenant is being deleted; nothing of it is made or changed")
         request.state.visit = Visit(caller, find_origin(request))
 
 

@@ -183,18 +183,25 @@ async def test_the_operator_makes_limits_suspends_and_ends_tenants(
     key = (await operator.post(f"{path}/keys", json={"name": "first", "scopes": ["admin"]})).json()["key"]
     async with knock(stack, key) as client:
         assert (await client.get("/v1/admin/limits")).json()["voices"] == 1
-        suspended = await operator.patch(path, json={"state": "suspended"}, headers={"If-Match": made.headers["etag"]})
+        speaker = {"name": "speaker", "scopes": ["speak"]}
+        async with open_socket(stack, (await client.post("/v1/admin/keys", json=speaker)).json()["key"]) as socket:
+            tag = {"If-Match": made.headers["etag"]}
+            suspended = await operator.patch(path, json={"state": "suspended"}, headers=tag)
+            with pytest.raises(ConnectionClosed):
+                await asyncio.wait_for(socket.recv(), 10)
         assert suspended.json()["state"] == "suspended"
         check_problem(await client.get("/v1/voices"), 401, "unauthorized", "Authorization")
         stale = await operator.patch(path, json={"state": "active"}, headers={"If-Match": made.headers["etag"]})
         check_problem(stale, 412, "precondition_failed", "If-Match")
         assert (await operator.patch(path, json={"state": "active", "name": "newer"})).json()["name"] == "newer"
-        assert await read_actions(client) == ["key.created", "tenant.changed", "tenant.changed"]
+        assert await read_actions(client) == ["key.created", "key.created", "tenant.changed", "tenant.changed"]
     listed = (await operator.get("/v1/operator/tenants")).json()["tenants"]
     assert [tenant["name"] for tenant in listed] == ["newer", "acme"]
     check_problem(await operator.get(f"/v1/operator/tenants/{uuid4()}"), 404, "unknown_tenant", "tenant")
     check_problem(await operator.patch(path, json={"state": "deleted"}), 422, "invalid_request", "state")
     assert (await operator.delete(path)).status_code in (200, 202)
+    late = await operator.post(f"{path}/keys", json={"name": "late", "scopes": ["admin"]})
+    check_problem(late, 409, "wrong_state")
     check_problem(await operator.get("/v1/voices"), 403, "insufficient_scope", "Authorization")
     check_problem(await http.get(path), 403, "insufficient_scope", "Authorization")
 

@@ -11,7 +11,10 @@ from uuid import uuid4
 from relay.api.document import make_document
 from relay.api.problems import TITLES
 from relay.app import make_api
+from storage.database import Database
+from storage.states import TenantState
 from storage.tenancy.api_keys import Scope
+from storage.tenancy.tenants import change_tenant
 from tests.conftest import MakeTenant, RunningStack, StartStack, Tenant
 from tests.relay.api.conftest import Grant, Http, check_problem, knock, start_relay
 
@@ -82,6 +85,25 @@ async def test_every_route_wants_a_key_with_one_of_its_scopes(
             else:
                 check_problem(answer, 403, "insufficient_scope", "Authorization")
     assert open_doors == 3
+
+
+async def test_of_a_tenant_that_is_being_deleted_nothing_is_made_or_changed(
+    stack: RunningStack, acme: Tenant, database: Database
+) -> None:
+    """Its administrator looks on, and may end more of it; keys of other scopes may nothing."""
+    async with database.transaction(operator=True) as connection:
+        await change_tenant(connection, acme.id, state=TenantState.DELETING)
+    async with knock(stack, acme.key) as client:
+        for method, path, operation in _operations():
+            scopes = {alternative["key"][0] for alternative in operation["security"]}
+            if "admin" not in scopes:
+                continue
+            answer = await client.request(method, path)
+            if method in ("GET", "DELETE"):
+                assert answer.status_code in (200, 404, 422), answer.text
+            else:
+                check_problem(answer, 409, "wrong_state")
+            assert str(answer.status_code) in operation["responses"]
 
 
 async def test_a_key_that_is_none_opens_nothing(stack: RunningStack) -> None:
