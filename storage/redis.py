@@ -77,6 +77,11 @@ def noted_key(context: str) -> str:
     return f"timbrelay:noted:{context}"
 
 
+def journal_key(voice: object) -> str:
+    """How many rewritings of the append-only file had begun when the voice's texts were removed."""
+    return f"timbrelay:journal:{voice}"
+
+
 def tries_key(voice: object, version: int) -> str:
     """How often the enrolment of a version was begun."""
     return f"timbrelay:tries:{voice}:{version}"

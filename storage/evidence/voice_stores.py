@@ -18,6 +18,7 @@ from storage.voices.voices import finish_deletion
 
 ACKNOWLEDGE_WITHIN_S = 1.0
 END_WITHIN_S = 1.0
+REWRITE_WITHIN_S = 1.0
 
 
 async def forget_responses(connection: AsyncConnection, scene: Scene) -> Progress:
@@ -71,8 +72,10 @@ def _silent_for_s(scene: Scene) -> float:
 
 async def _strip_jobs(scene: Scene) -> Progress:
     stripped = await strip_jobs(scene.redis, scene.object_id, END_WITHIN_S)
-    await rewrite_journal(scene.redis)
-    return Progress(stripped.count, waits_for=f"{stripped.left} jobs have to end" if stripped.left else "")
+    if stripped.left:
+        return Progress(stripped.count, waits_for=f"{stripped.left} jobs have to end")
+    rewritten = await rewrite_journal(scene.redis, scene.object_id, REWRITE_WITHIN_S)
+    return Progress(stripped.count, waits_for="" if rewritten else "Redis is writing its append-only file already")
 
 
 async def _strip_dead_letter(scene: Scene) -> Progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import json
@@ -12,11 +13,13 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from storage.cold_jobs import KEY_PREFIX
-from storage.redis import DEAD_LETTER, speech_log_key, translated
+from storage.redis import DEAD_LETTER, journal_key, speech_log_key, translated
 
 _UNACKNOWLEDGED = f"{KEY_PREFIX}unacked"
 _PAGE = 500
 _ENTRIES_LIMIT = 100_000
+_WAITED_S = 86_400
+_POLL_S = 0.02
 
 
 async def strip_dead_letter(redis: Redis, voice: UUID) -> int:
@@ -66,19 +69,37 @@ async def _find(redis: Redis, stream: str, voice: UUID) -> list[bytes]:
     return found
 
 
-async def rewrite_journal(redis: Redis) -> bool:
+async def rewrite_journal(redis: Redis, voice: UUID, within_s: float) -> bool:
     """Have the server write its append-only file anew, since the present one repeats every text that was ever queued.
 
-    False where it keeps none, is at it already, or does not let us ask. Raises ServerUnavailable.
+    False when it is at it already, and for longer than `within_s`: that rewriting may have begun before the voice's
+    texts were removed, and keeps them. Asked again, it is satisfied by any rewriting that was begun after that. True as
+    well where the server keeps no such file, or does not let us ask. Raises ServerUnavailable.
     """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + within_s
     async with translated():
         try:
-            persistence: Any = await redis.info("persistence")
-            if not persistence.get("aof_enabled") or persistence.get("aof_rewrite_in_progress"):
-                return False
-            await redis.bgrewriteaof()
+            while not await _rewrite(redis, journal_key(voice)):
+                if loop.time() >= end:
+                    return False
+                await asyncio.sleep(_POLL_S)
         except ResponseError:
-            return False
+            pass
+    return True
+
+
+async def _rewrite(redis: Redis, key: str) -> bool:
+    persistence: Any = await redis.info("persistence")
+    if not persistence.get("aof_enabled"):
+        return True
+    begun = int(persistence.get("aof_rewrites", 0))
+    if persistence.get("aof_rewrite_in_progress") or persistence.get("aof_rewrite_scheduled"):
+        waited_for: Any = await redis.set(key, begun, ex=_WAITED_S, nx=True, get=True)
+        return waited_for is not None and int(waited_for) < begun
+    waited_for = await redis.getdel(key)
+    if waited_for is None or int(waited_for) >= begun:
+        await redis.bgrewriteaof()
     return True
 
 
