@@ -62,7 +62,9 @@ def make_celery(settings: Settings) -> Celery:
         task_serializer="json",
         task_ignore_result=True,
         task_default_queue=QUEUE,
+        # A message waits in the queue, where any Celery that is free finds it, not in the hands of one that is busy.
         worker_prefetch_multiplier=1,
+        worker_disable_prefetch=True,
         broker_connection_retry_on_startup=True,
         # Fan-out and event messages would be a second, unbounded stream beside the log.
         worker_enable_remote_control=False,
