@@ -31,6 +31,7 @@ from storage.encryption.keyring import Keyring
 from storage.errors import ServerUnavailable, StorageError
 from storage.evidence.erasure import Erasure
 from storage.logs import configure_logs
+from storage.memory_images import forbid_memory_images
 from storage.probes import PartServer, listen, probe_app, serving
 from storage.redis import connect, ping
 from storage.schema import check_revision
@@ -45,6 +46,7 @@ MAX_CONNECTIONS = 1000
 
 def main() -> int:
     """Run until SIGTERM or SIGINT; 1 when the relay cannot start, with one sentence in the log."""
+    forbid_memory_images()
     configure_logs("relay", "INFO")
     try:
         settings = Settings.read()

@@ -16,9 +16,10 @@ from pathlib import Path
 import structlog
 
 from storage.database import Database
-from storage.encryption.keyring import RootKey
+from storage.encryption.keyring import Keyring
 from storage.errors import StorageError
 from storage.logs import configure_logs
+from storage.memory_images import forbid_memory_images
 from storage.probes import probe_app, serving
 from storage.redis import connect, ping
 from storage.schema import check_revision
@@ -48,6 +49,7 @@ _SWITCH_INTERVAL_S = 0.001
 
 def main() -> int:
     """Run until SIGTERM or SIGINT; 1 when the worker cannot start, with one sentence in the log."""
+    forbid_memory_images()
     configure_logs("worker", "INFO")
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
@@ -62,7 +64,7 @@ def main() -> int:
 
 async def _run(settings: Settings) -> None:
     name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
-    root = RootKey.from_settings(settings)
+    keyring = Keyring.from_settings(settings)
     engine = await asyncio.to_thread(_load_engine, settings)
     database = Database.for_service(settings)
     redis = connect(settings.redis_url, connections=_CONNECTIONS)
@@ -71,7 +73,7 @@ async def _run(settings: Settings) -> None:
         await check_revision(database)
         jobs = JobStream(redis)
         await jobs.ensure_group()
-        speaking = Speaking(engine, EmbeddingCache(database, root), jobs, ResultPublisher(redis))
+        speaking = Speaking(engine, EmbeddingCache(database, keyring), jobs, ResultPublisher(redis))
         consumer = Consumer(
             name,
             redis,

@@ -11,6 +11,7 @@ from storage.cold_jobs import make_celery
 from storage.encryption.keyring import Keyring
 from storage.errors import StorageError
 from storage.logs import configure_logs
+from storage.memory_images import forbid_memory_images
 from storage.settings import Settings
 from worker.celery_processes import share_memory, supervise
 from worker.enrolment.task import register
@@ -19,6 +20,7 @@ from worker.sv2tts.bundle import Bundle
 from worker.upkeep.deletion import register_deletion
 from worker.upkeep.schedule import register_duties
 
+forbid_memory_images()
 configure_logs("celery", "INFO")
 try:
     settings = Settings.read()
