@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -117,9 +118,10 @@ async def test_an_entry_that_cannot_be_read_is_counted_and_passed_over(client: R
     """One of another format, another tenant or with a count below zero keeps nothing from those behind it."""
     await note_spoken(client, make_spoken("relay:1"))
     await client.xadd(speech_log_key(TENANT), {"v": "2"})
-    (raw,) = await client.xrange(speech_log_key(TENANT), count=1)
-    for changed in ({b"tenant": str(uuid4())}, {b"characters": "-1"}, {b"voice": "nobody"}):
-        await client.xadd(speech_log_key(TENANT), {**raw[1], **changed})
+    rows: Any = await client.xrange(speech_log_key(TENANT), count=1)
+    changes: tuple[dict[Any, Any], ...] = ({b"tenant": str(uuid4())}, {b"characters": "-1"}, {b"voice": "nobody"})
+    for changed in changes:
+        await client.xadd(speech_log_key(TENANT), {**rows[0][1], **changed})
     await note_spoken(client, make_spoken("relay:2"))
     batch = await read_spoken(client, TENANT, Mark(), 100)
     assert ([spoken.context for spoken in batch.entries], batch.malformed) == (["relay:1", "relay:2"], 4)
@@ -145,5 +147,5 @@ async def test_the_log_holds_ids_counts_and_a_hash(client: Redis) -> None:
         speech_log_key(TENANT).encode(),
         b"timbrelay:noted:relay:1",
     }
-    ((_, fields),) = await client.xrange(speech_log_key(TENANT))
-    assert {name.decode() for name in fields} == {"v", *Spoken.__slots__}
+    rows: Any = await client.xrange(speech_log_key(TENANT))
+    assert {name.decode() for name in rows[0][1]} == {"v", *Spoken.__slots__}
