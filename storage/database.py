@@ -133,7 +133,9 @@ def _engine(url: str, pool_size: int) -> AsyncEngine:
         hide_parameters=True,
         connect_args={
             "connect_timeout": CONNECT_TIMEOUT_S,
-            "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS}",
+            # A plan for any tenant and any limit reads a large tenant's whole table for its first page (measured: 320 ms
+            # in place of 5 among 100,000 voices); planning anew costs half a millisecond.
+            "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c plan_cache_mode=force_custom_plan",
         },
     )
 
