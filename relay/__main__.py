@@ -23,7 +23,7 @@ from relay.hub import Hub
 from relay.messages import MAX_MESSAGE_BYTES
 from relay.protocols import BoundedWebSocket, PromptHttp
 from relay.stream_door import StreamDoor
-from relay.uploads import MAX_UPLOADS
+from relay.uploads import UploadRoom
 from relay.websocket import Limits
 from storage.cold_jobs import make_celery
 from storage.database import Database
@@ -104,7 +104,7 @@ def _gather(
         admission,
         Erasure(database, redis, keyring),
         settings.max_recording_bytes,
-        asyncio.Semaphore(MAX_UPLOADS),
+        UploadRoom(),
     )
 
 

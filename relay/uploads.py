@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated
+from uuid import UUID
 
 from pydantic import WithJsonSchema
 from starlette.datastructures import FormData, UploadFile
@@ -19,6 +20,7 @@ from relay.errors import InvalidRequest, RecordingTooLarge, Refused
 
 MAX_UPLOADS = 8
 """How many recordings one relay takes in at once: what they need of its memory."""
+MAX_TENANT_UPLOADS = MAX_UPLOADS // 2
 MAX_FIELD_BYTES = 16 * 1024
 MAX_FIELDS = 16
 _FORM_OVERHEAD = 64 * 1024
@@ -46,15 +48,29 @@ class Form:
         return whole.digest()
 
 
-@asynccontextmanager
-async def taking_upload(room: asyncio.Semaphore) -> AsyncIterator[None]:
-    """A place for one more recording in memory; raises Refused when there is none."""
-    if room.locked():
-        raise Refused(
-            "overloaded", f"{MAX_UPLOADS} recordings are being taken already; try again soon", retry_after_ms=_BUSY_MS
-        )
-    async with room:
-        yield
+class UploadRoom:
+    """The places for recordings in a relay's memory, of which one tenant has half at the most.
+
+    A recording may take a minute to arrive: whoever is slow on purpose must not keep everybody else waiting.
+    """
+
+    def __init__(self) -> None:
+        self._taken: Counter[UUID] = Counter()
+
+    @contextmanager
+    def take(self, tenant: UUID) -> Iterator[None]:
+        """A place for one more recording; raises Refused when there is none."""
+        if self._taken.total() >= MAX_UPLOADS or self._taken[tenant] >= MAX_TENANT_UPLOADS:
+            count = self._taken[tenant] if self._taken[tenant] >= MAX_TENANT_UPLOADS else MAX_UPLOADS
+            message = f"{count} recordings are being taken already; try again soon"
+            raise Refused("overloaded", message, retry_after_ms=_BUSY_MS)
+        self._taken[tenant] += 1
+        try:
+            yield
+        finally:
+            self._taken[tenant] -= 1
+            # Only those who are sending are remembered.
+            self._taken = +self._taken
 
 
 def is_form(request: Request) -> bool:

@@ -24,7 +24,7 @@ from relay.api.texts import Ahead, Asked, Language, Lines, Name, StatementVersio
 from relay.api.visits import Visit, Visitor
 from relay.errors import UnknownObject
 from relay.rate_limits import Rate
-from relay.uploads import Recording, is_form, read_form, taking_upload
+from relay.uploads import Recording, is_form, read_form
 from storage.errors import IllegalTransition, ServerUnavailable
 from storage.evidence.audit import append
 from storage.evidence.deletions import Deletion, ObjectKind, Reason, request_deletions
@@ -121,7 +121,7 @@ async def create_consent(
     request: Request, visit: Visitor, services: Here, idempotency_key: IdempotencyKey = None
 ) -> Response:
     """Keep a person's consent; in a form it may come with its recording."""
-    async with taking_upload(services.uploads) if is_form(request) else nullcontext():
+    with services.uploads.take(visit.tenant) if is_form(request) else nullcontext():
         asked, recording = await _read(request, visit, services)
         return await _grant(request, visit, services, idempotency_key, asked, recording)
 

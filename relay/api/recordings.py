@@ -20,7 +20,7 @@ from relay.api.voices import VoiceBody, find_own, show_voice
 from relay.errors import InvalidRequest, RelayError, RequestRefused, UnknownObject
 from relay.quotas import check_voices
 from relay.rate_limits import Rate
-from relay.uploads import Recording, read_form, taking_upload
+from relay.uploads import Recording, read_form
 from storage.cold_jobs import send_enrolment
 from storage.errors import StorageError
 from storage.evidence.audit import append
@@ -67,7 +67,7 @@ class _VoiceFields(_VersionFields):
 )
 async def create(request: Request, visit: Visitor, services: Here, idempotency_key: IdempotencyKey = None) -> Response:
     """Make a voice of a recording; it is enrolled in the background, see `GET /v1/voices/{voice}?wait=20`."""
-    async with taking_upload(services.uploads):
+    with services.uploads.take(visit.tenant):
         form = await read_form(request, services.max_recording_bytes)
         asked = parse_model(_VoiceFields, dict(form.fields))
         consent, recording = parse_id("consent", asked.consent), _need(form.recording)
@@ -102,7 +102,7 @@ async def replace(
     request: Request, visit: Visitor, services: Here, voice: IdInPath, idempotency_key: IdempotencyKey = None
 ) -> Response:
     """Give a voice another recording; it speaks as before until that one is enrolled."""
-    async with taking_upload(services.uploads):
+    with services.uploads.take(visit.tenant):
         form = await read_form(request, services.max_recording_bytes)
         asked = parse_model(_VersionFields, dict(form.fields))
         consent, recording = parse_id("consent", asked.consent), _need(form.recording)

@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from relay.admission import Admission
 from relay.api.keeping import Kept
 from relay.rate_limits import RateLimiter
+from relay.uploads import UploadRoom
 from storage.database import Database, bounded
 from storage.encryption.keyring import Keyring
 from storage.evidence.erasure import Erasure
@@ -42,7 +43,7 @@ class Services:
     admission: Admission
     erasure: Erasure
     max_recording_bytes: int
-    uploads: asyncio.Semaphore
+    uploads: UploadRoom
     receipt_keys: Kept[PublicKeys] = field(default_factory=lambda: Kept(RECEIPT_KEYS_TTL_S))
     left_behind: set[asyncio.Task[Any]] = field(default_factory=set)
     """What requests have begun and did not wait for; each is bounded by itself."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID, uuid4
@@ -17,6 +16,7 @@ from relay.api.services import Services
 from relay.app import make_api
 from relay.clock import SystemClock
 from relay.rate_limits import RateLimiter
+from relay.uploads import UploadRoom
 from storage.cold_jobs import make_celery
 from storage.database import Database
 from storage.encryption.keyring import Keyring
@@ -41,7 +41,7 @@ async def client(settings: Settings, database: Database, keyring: Keyring, other
         Admission("relay", SystemClock(), Bounds(1, 1, 1)),
         Erasure(database, redis, keyring),
         settings.max_recording_bytes,
-        asyncio.Semaphore(1),
+        UploadRoom(),
     )
     transport = httpx2.ASGITransport(make_api(services))
     headers = {"Authorization": f"Bearer {other.key}"}
