@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.system.enrolling import start_enrolling as start_enrolling
 from timbrelay.client import Chunk, Client, Context
 
 ROOT = Path(__file__).resolve().parents[2]
