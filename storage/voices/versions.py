@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Row, and_, func, insert, or_, select, update
+from sqlalchemy import Row, Select, and_, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from storage.encryption.envelope import Kind, Label, seal, unseal
 from storage.encryption.keyring import Keyring, destroy_data_key
+from storage.encryption.secrets import SecretBytes
 from storage.errors import IllegalTransition
 from storage.states import VERSION_TRANSITIONS, VersionState, VoiceState, check_transition
 from storage.tables import consents, voice_versions, voices
@@ -112,8 +113,7 @@ async def load_upload(
 ) -> bytes | None:
     """The recording as it was uploaded, while the version waits for its enrolment; raises DecryptionError."""
     query = select(voice_versions.c.upload).where(*_waiting(tenant, voice_id, version), _voice_stays(tenant, voice_id))
-    sealed: bytes | None = (await connection.execute(query)).scalar()
-    return await _open(connection, keyring, Label(tenant, voice_id, Kind.UPLOAD, version), sealed)
+    return await _open(connection, keyring, Label(tenant, voice_id, Kind.UPLOAD, version), query)
 
 
 async def load_embedding(
@@ -130,8 +130,7 @@ async def load_embedding(
         .join(consents, consented)
         .where(*_named(tenant, voice_id, version), voices.c.state == VoiceState.READY, in_force())
     )
-    sealed: bytes | None = (await connection.execute(query)).scalar()
-    return await _open(connection, keyring, Label(tenant, voice_id, Kind.EMBEDDING, version), sealed)
+    return await _open(connection, keyring, Label(tenant, voice_id, Kind.EMBEDDING, version), query)
 
 
 async def load_recording(
@@ -147,21 +146,20 @@ async def load_held(connection: AsyncConnection, keyring: Keyring, label: Label)
     Raises DecryptionError.
     """
     query = select(voice_versions.c[label.kind.value]).where(*_named(label.tenant, label.owner, label.version))
-    return await _open(connection, keyring, label, (await connection.execute(query)).scalar())
+    return await _open(connection, keyring, label, query)
 
 
 async def complete_enrolment(
     connection: AsyncConnection, keyring: Keyring, tenant: UUID, voice_id: UUID, version: int, content: Enrolled
 ) -> None:
-    """Replace the upload by what became of it; the voice speaks with this version, and earlier ones are wiped.
+    """Replace the upload by what became of it; the voice speaks with this version, and earlier ones are wiped, with
+    their key.
 
     Raises IllegalTransition when the version waits no more, or the voice is going or gone.
     """
     row = check_alive(await lock_voice(connection, tenant, voice_id), VoiceState.READY)
     found = await _lock_version(connection, tenant, voice_id, version, VersionState.READY)
-    data_key = await keyring.load_data_key(connection, tenant, voice_id)
-    if data_key is None:
-        raise IllegalTransition("voice", "without its key", VoiceState.READY)
+    data_key = await _find_key(connection, keyring, tenant, voice_id, anew=row.version > 0)
     sealed = {
         kind.value: seal(data_key, plain, Label(tenant, voice_id, kind, version))
         for kind, plain in ((Kind.RECORDING, content.recording), (Kind.EMBEDDING, content.embedding))
@@ -236,6 +234,19 @@ async def _lock_version(
     return row
 
 
+async def _find_key(
+    connection: AsyncConnection, keyring: Keyring, tenant: UUID, voice_id: UUID, *, anew: bool
+) -> SecretBytes:
+    """The voice's key, for what it is going to speak with from now on; raises IllegalTransition when it has none.
+
+    `anew` destroys it for another one: nothing else is left that it opens, but in an old backup what is replaced.
+    """
+    data_key = await keyring.load_data_key(connection, tenant, voice_id)
+    if data_key is None or (anew and not await destroy_data_key(connection, voice_id)):
+        raise IllegalTransition("voice", "without its key", VoiceState.READY)
+    return await keyring.make_data_key(connection, tenant, voice_id) if anew else data_key
+
+
 async def _end(connection: AsyncConnection, voice_id: UUID, version: int, **values: object) -> None:
     statement = update(voice_versions).where(voice_versions.c.voice_id == voice_id, voice_versions.c.version == version)
     ended = {"upload": None, "stage": ENDED, "finished_at": func.now(), "claimed_until": None}
@@ -251,11 +262,11 @@ async def _retire(connection: AsyncConnection, voice_id: UUID, version: int) -> 
     await connection.execute(statement.values(state=VersionState.RETIRED, recording=None, embedding=None))
 
 
-async def _open(connection: AsyncConnection, keyring: Keyring, label: Label, sealed: bytes | None) -> bytes | None:
-    if sealed is None:
-        return None
+async def _open(connection: AsyncConnection, keyring: Keyring, label: Label, query: Select[Any]) -> bytes | None:
+    # The key first: what is replaced in between is not found, and what is found has this key.
     data_key = await keyring.load_data_key(connection, label.tenant, label.owner)
-    return None if data_key is None else unseal(data_key, sealed, label)
+    sealed: bytes | None = (await connection.execute(query)).scalar()
+    return None if data_key is None or sealed is None else unseal(data_key, sealed, label)
 
 
 def _named(tenant: UUID, voice_id: UUID, version: int) -> tuple[Any, ...]:
