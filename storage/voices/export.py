@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from storage.encryption.envelope import Kind, Label
@@ -26,6 +26,9 @@ from storage.voices.versions import list_versions, load_held
 
 MAX_PAGES = 50
 """Of usage and of the audit log, a thousand entries each; the archive says so when there is more."""
+MAX_CONSENTS = 1000
+MAX_SPOKEN_BYTES = 32 * 1024 * 1024
+"""Of spoken consents in one archive, which is made in memory; the last one that begins below it is whole."""
 _HELD = {Kind.UPLOAD: "upload.bin", Kind.RECORDING: "recording.flac", Kind.EMBEDDING: "embedding.f32"}
 _EARLIEST = (1980, 1, 1, 0, 0, 0)
 _README = """\
@@ -38,7 +41,7 @@ versions/N/            what is kept of it: upload.bin as it was sent (while it w
 consents/ID/           the terms (terms.json), who agreed to which words (statement.json), and the recording of it
 usage.json             how much was spoken with it, by day
 audit.json             what was done to it, when and by whom
-manifest.json          the SHA-256 of each of these files; `complete` is false where a list was too long
+manifest.json          the SHA-256 of each of these files; `complete` is false where there was too much
 """
 
 
@@ -63,7 +66,7 @@ class VoiceRecord:
     usage: tuple[Usage, ...]
     audit: tuple[Entry, ...]
     complete: bool
-    """False when usage or audit was too long to be read to its end."""
+    """False when usage or audit was too long to be read to its end, or the consents were too many."""
 
 
 async def collect_voice(
@@ -80,18 +83,12 @@ async def collect_voice(
             content = await load_held(connection, keyring, Label(tenant, voice_id, kind, version.number))
             if content is not None:
                 held[version.number, kind] = content
-    consents = [
-        ConsentRecord(
-            found,
-            await load_statement(connection, keyring, tenant, found.id),
-            await load_consent_recording(connection, keyring, tenant, found.id),
-        )
-        for found in await _find_consents(connection, tenant, voice)
-    ]
+    consents, all_consents = await _read_consents(connection, keyring, tenant, voice)
     usage, all_usage = await _read_usage(connection, tenant, voice_id)
     audit, all_audit = await _read_audit(connection, tenant, voice_id)
     return VoiceRecord(
-        voice, tuple(versions), held, tuple(consents), tuple(usage), tuple(audit), all_usage and all_audit
+        *(voice, tuple(versions), held, tuple(consents), tuple(usage), tuple(audit)),
+        complete=all_consents and all_usage and all_audit,
     )
 
 
@@ -112,11 +109,34 @@ def to_archive(record: VoiceRecord) -> bytes:
     return _zip(files)
 
 
-async def _find_consents(connection: AsyncConnection, tenant: UUID, voice: Voice) -> list[Consent]:
-    query = select(voice_versions.c.consent_id).where(voice_versions.c.voice_id == voice.id).distinct()
-    ids = {voice.consent_id, *(await connection.execute(query)).scalars()}
-    found = [await find_consent(connection, tenant, consent_id) for consent_id in sorted(ids)]
-    return [consent for consent in found if consent is not None]
+async def _read_consents(
+    connection: AsyncConnection, keyring: Keyring, tenant: UUID, voice: Voice
+) -> tuple[list[ConsentRecord], bool]:
+    """The consents of all versions, that of the present one first, and whether their recordings are all with them."""
+    records: list[ConsentRecord] = []
+    ids = await _find_consents(connection, tenant, voice)
+    left, complete = MAX_SPOKEN_BYTES, len(ids) <= MAX_CONSENTS
+    for consent_id in ids[:MAX_CONSENTS]:
+        found = await find_consent(connection, tenant, consent_id)
+        if found is None:
+            continue
+        spoken = None
+        if found.has_recording:
+            complete = complete and left > 0
+            spoken = await load_consent_recording(connection, keyring, tenant, consent_id) if left > 0 else None
+            left -= len(spoken or b"")
+        statement = await load_statement(connection, keyring, tenant, consent_id)
+        records.append(ConsentRecord(found, statement, spoken))
+    return records, complete
+
+
+async def _find_consents(connection: AsyncConnection, tenant: UUID, voice: Voice) -> list[UUID]:
+    newest = func.max(voice_versions.c.version).desc()
+    query = select(voice_versions.c.consent_id).where(
+        voice_versions.c.tenant_id == tenant, voice_versions.c.voice_id == voice.id
+    )
+    query = query.group_by(voice_versions.c.consent_id).order_by(newest).limit(MAX_CONSENTS + 1)
+    return list(dict.fromkeys([voice.consent_id, *(await connection.execute(query)).scalars()]))
 
 
 async def _read_usage(connection: AsyncConnection, tenant: UUID, voice_id: UUID) -> tuple[list[Usage], bool]:

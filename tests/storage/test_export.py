@@ -16,9 +16,10 @@ from storage.encryption.envelope import Kind
 from storage.evidence.audit import Act, append
 from storage.states import VoiceState
 from storage.tenancy.usage import Usage, add_usage
+from storage.voices import export
 from storage.voices.aliases import set_alias
 from storage.voices.export import VoiceRecord, collect_voice, to_archive
-from storage.voices.versions import add_version
+from storage.voices.versions import add_version, fail_enrolment
 from storage.voices.voices import disable_voice
 from tests.conftest import MakeTenant
 from tests.storage.conftest import Store
@@ -116,3 +117,21 @@ async def test_a_list_that_is_too_long_is_said_to_be(store: Store, monkeypatch: 
     assert (len(record.usage), record.complete) == (1, False)
     with zipfile.ZipFile(io.BytesIO(to_archive(record))) as archive:
         assert json.loads(archive.read("manifest.json"))["complete"] is False
+
+
+async def test_an_archive_has_a_bound_whatever_its_voice_was_replaced_by(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The consent that counts comes first and whole; where there are too many spoken ones, the archive says so."""
+    monkeypatch.setattr(export, "MAX_SPOKEN_BYTES", 100)
+    consents = [await store.add_consent(recording=bytes([number]) * 60) for number in range(4)]
+    voice = await store.add_voice(VoiceState.FAILED, consent=consents[0])
+    for number, consent in enumerate(consents[1:], start=2):
+        async with store.open() as connection:
+            await add_version(connection, store.keyring, store.tenant, voice, consent=consent, upload=b"x")
+            await fail_enrolment(connection, store.tenant, voice, number, code="silent", message="silent")
+    record = await _collect(store, voice)
+    assert record is not None
+    assert [found.consent.id for found in record.consents] == consents[::-1]
+    assert [found.recording for found in record.consents] == [bytes([3]) * 60, bytes([2]) * 60, None, None]
+    assert not record.complete
