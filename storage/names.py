@@ -8,7 +8,9 @@ from uuid import UUID
 from storage.errors import InvalidValue
 
 MAX_NAME = 200
-_ALIAS = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+ALIAS_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}$"
+"""No dot at the start: `.` and `..` vanish from the path of a URL."""
+_ALIAS = re.compile(ALIAS_PATTERN)
 # Not printable by Unicode's letter, but without them Persian and some of India's languages are misspelt.
 _JOINERS = str.maketrans("", "", "\u200c\u200d")
 
@@ -23,7 +25,7 @@ def check_name(name: str, field: str = "name") -> str:
 def check_alias(alias: str) -> str:
     """The alias as it was given; raises InvalidValue. None reads like an id, so that a name is one or the other."""
     if not _ALIAS.fullmatch(alias):
-        raise InvalidValue("alias", "must be 1 to 64 of the characters A-Z, a-z, 0-9, `_`, `.` and `-`")
+        raise InvalidValue("alias", "must be 1 to 64 of A-Z, a-z, 0-9, `_`, `.`, `-`, the last two not first")
     if parse_id(alias) is not None:
         raise InvalidValue("alias", "must not look like the id of a voice")
     return alias

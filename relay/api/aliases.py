@@ -13,11 +13,12 @@ from relay.api.answers import nothing, show, tell
 from relay.api.bodies import read_json
 from relay.api.cursors import read_word, write_word
 from relay.api.routes import AliasInPath, Cursor, IfNoneMatch, Limit, door
-from relay.api.services import Here
-from relay.api.texts import ALIAS_PATTERN, Asked, is_alias, parse_id
-from relay.api.visits import Visitor
+from relay.api.services import Here, Services
+from relay.api.texts import Asked, is_alias, parse_id
+from relay.api.visits import Visit, Visitor
 from relay.errors import InvalidRequest, UnknownObject
-from storage.evidence.audit import append
+from storage.evidence.audit import append, audit_key, hash_text
+from storage.names import ALIAS_PATTERN
 from storage.tenancy.api_keys import Scope
 from storage.voices.aliases import list_aliases, remove_alias, set_alias
 
@@ -83,7 +84,7 @@ async def put_alias(request: Request, visit: Visitor, services: Here, alias: Ali
     async def work(connection: AsyncConnection) -> bool:
         if not await set_alias(connection, visit.tenant, alias, voice):
             return False
-        await append(connection, visit.tenant, visit.act("alias.set", alias, voice=str(voice)))
+        await _record(connection, visit, services, "alias.set", alias, voice)
         return True
 
     if not await services.within(visit.tenant, work):
@@ -96,11 +97,20 @@ async def delete_alias(visit: Visitor, services: Here, alias: AliasInPath) -> Re
     """Remove an alias; its voice stays."""
 
     async def work(connection: AsyncConnection) -> bool:
-        if not is_alias(alias) or not await remove_alias(connection, visit.tenant, alias):
+        voice = await remove_alias(connection, visit.tenant, alias) if is_alias(alias) else None
+        if voice is None:
             return False
-        await append(connection, visit.tenant, visit.act("alias.removed", alias))
+        await _record(connection, visit, services, "alias.removed", alias, voice)
         return True
 
     if not await services.within(visit.tenant, work):
         raise UnknownObject("alias", alias)
     return nothing()
+
+
+async def _record(
+    connection: AsyncConnection, visit: Visit, services: Services, action: str, alias: str, voice: UUID
+) -> None:
+    """On record is the voice; the alias, which may be a person's name and outlive nobody, only as a keyed hash."""
+    key = await audit_key(connection, services.keyring, visit.tenant)
+    await append(connection, visit.tenant, visit.act(action, voice, alias_hmac=hash_text(key, alias)))

@@ -14,9 +14,9 @@ from fastapi import Depends, Header, Path, Query
 from pydantic import BaseModel
 
 from relay.api.problems import MEDIA_TYPE
-from relay.api.texts import ALIAS_PATTERN
 from relay.api.visits import Door
 from relay.rate_limits import Rate
+from storage.names import ALIAS_PATTERN
 from storage.tenancy.api_keys import Scope
 
 SCHEME = "key"

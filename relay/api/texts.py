@@ -12,14 +12,12 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, 
 
 from relay.errors import UnknownObject
 from storage.errors import InvalidValue
-from storage.names import MAX_NAME, check_name
+from storage.names import MAX_NAME, check_alias, check_name
 
-ALIAS_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}$"
 LANGUAGE_PATTERN = r"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,7}$"
 VERSION_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.:\-]{0,63}$"
 MAX_LINES = 4000
 MAX_YEARS = 100
-_ALIAS = re.compile(ALIAS_PATTERN)
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)")
 _BARRED = frozenset({"Cc", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -85,5 +83,9 @@ def parse_id(kind: str, text: str) -> UUID:
 
 
 def is_alias(text: str) -> bool:
-    """Whether a text can be an alias: it stays itself in a path, and is no id."""
-    return bool(_ALIAS.fullmatch(text)) and not _ID.fullmatch(text.lower())
+    """Whether a text can be an alias."""
+    try:
+        check_alias(text)
+    except InvalidValue:
+        return False
+    return True

@@ -52,20 +52,20 @@ async def set_alias(connection: AsyncConnection, tenant: UUID, alias: str, voice
     return True
 
 
-async def remove_alias(connection: AsyncConnection, tenant: UUID, alias: str) -> bool:
-    """False when the tenant has no such alias; raises InvalidValue for what can be none."""
+async def remove_alias(connection: AsyncConnection, tenant: UUID, alias: str) -> UUID | None:
+    """The voice that it stood for; None when the tenant has no such alias. Raises InvalidValue for what can be none."""
     check_alias(alias)
     voice_id = await _find(connection, tenant, alias)
     if voice_id is None:
-        return False
+        return None
     await lock_voice(connection, tenant, voice_id)
     statement = delete(voice_aliases).where(
         voice_aliases.c.tenant_id == tenant, voice_aliases.c.alias == alias, voice_aliases.c.voice_id == voice_id
     )
     if (await connection.execute(statement)).rowcount == 0:
-        return False
+        return None
     await change_voice(connection, voice_id)
-    return True
+    return voice_id
 
 
 async def list_aliases(connection: AsyncConnection, tenant: UUID, *, after: str = "", limit: int = 100) -> list[Alias]:

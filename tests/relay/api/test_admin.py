@@ -45,6 +45,9 @@ async def test_an_alias_stands_for_one_voice_at_a_time(
         check_problem(put, 422, "invalid_request", "alias")
         check_problem(await http.delete(f"/v1/aliases/{name}"), 404, "unknown_alias", "alias")
     assert (await read_actions(http)) == ["alias.set"] * 3 + ["alias.removed"]
+    entries = (await http.get("/v1/admin/audit")).text
+    assert str(one) in entries
+    assert "narrator" not in entries and "guide" not in entries, "an alias may be a person's name"
 
 
 async def test_usage_is_listed_by_day_and_voice(http: Http, acme: Tenant, database: Database) -> None:
