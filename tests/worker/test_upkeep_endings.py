@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Self
 from uuid import UUID, uuid4
 
+import pytest
 from sqlalchemy import update
 
 from storage.database import Database
@@ -24,6 +26,7 @@ from storage.voices.consents import Statement, Terms, find_consent, grant_consen
 from storage.voices.versions import load_embedding
 from storage.voices.voices import create_voice, find_voice
 from tests.conftest import MakeTenant, MakeVoice
+from worker.upkeep import rounds
 from worker.upkeep.endings import delete_unused, expire_consents
 from worker.upkeep.rounds import Tools
 
@@ -141,3 +144,32 @@ async def test_a_consent_whose_time_is_over_ends_with_its_voices(
     assert kept is not None and kept.state is ConsentState.ACTIVE
     assert (entry.actor, entry.object_id) == ("system:consent_expiry", str(short))
     assert {deletion.state for deletion in await read_deletions(database, tenant)} == {DeletionState.DONE}
+
+
+async def test_a_machine_whose_clock_is_ahead_ends_nothing_before_its_time(
+    tools: Tools,
+    database: Database,
+    keyring: Keyring,
+    make_tenant: MakeTenant,
+    make_voice: MakeVoice,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What cannot be undone is judged by the database's clock alone, by which consents are in force as well."""
+
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return super().now(tz) + timedelta(days=2 * 365)
+
+    tenant = (await make_tenant("acme")).id
+    voice = await make_voice(tenant, embedding=bytes(1024))
+    terms = Terms("2026-11", "en", "voice cloning", datetime.now(UTC) + timedelta(days=1))
+    async with database.transaction(tenant=tenant) as connection:
+        consent = await grant_consent(connection, keyring, tenant, terms, Statement("A. Person", "I agree."))
+    monkeypatch.setattr(rounds, "datetime", Ahead)
+    assert await delete_unused(tools) == 0
+    assert await expire_consents(tools) == 0
+    assert await is_there(database, tenant, voice)
+    async with database.transaction(tenant=tenant) as connection:
+        found = await find_consent(connection, tenant, consent.id)
+    assert found is not None and found.state is ConsentState.ACTIVE

@@ -22,7 +22,7 @@ async def sign_heads(tools: Tools) -> int:
     """Sign the head of every log that has grown; how many logs are not sound. Raises what signing raises."""
     broken = await _sign(tools, PLATFORM)
     # The round does not visit them any more, and the end of their logs says who deleted them.
-    for tenant in await list_closed(tools.database, tools.clock() - CLOSED_FOR):
+    for tenant in await list_closed(tools.database, await tools.read_time() - CLOSED_FOR):
         broken += await _sign(tools, tenant)
     return broken + await visit_tenants(tools, Duty.CHECKPOINTS, _sign_of)
 

@@ -31,7 +31,7 @@ async def expire_consents(tools: Tools) -> int:
 async def _delete_unused_of(tools: Tools, tenant: Tenant) -> int:
     if tenant.state is TenantState.DELETING:
         return 0
-    before = tools.clock() - timedelta(days=tenant.retention_days)
+    before = await tools.read_time() - timedelta(days=tenant.retention_days)
     async with tools.database.transaction(tenant=tenant.id) as connection:
         unused = await list_unused(connection, tenant.id, before, BATCH)
     if unused:
@@ -54,8 +54,9 @@ async def _delete_unused_of(tools: Tools, tenant: Tenant) -> int:
 async def _expire_consents_of(tools: Tools, tenant: Tenant) -> int:
     if tenant.state is TenantState.DELETING:
         return 0
+    now = await tools.read_time()
     async with tools.database.transaction(tenant=tenant.id) as connection:
-        expired = await list_expired(connection, tenant.id, tools.clock(), BATCH)
+        expired = await list_expired(connection, tenant.id, now, BATCH)
     done = 0
     for consent_id in expired:
         request = Request(ObjectKind.CONSENT, consent_id, Reason.EXPIRED, "system:consent_expiry", ORIGIN)

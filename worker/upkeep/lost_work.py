@@ -30,7 +30,7 @@ async def send_again(tools: Tools) -> int:
 
 
 async def _send_again_of(tools: Tools, tenant: Tenant) -> int:
-    now = tools.clock()
+    now = await tools.read_time()
     async with tools.database.transaction(tenant=tenant.id) as connection:
         waiting = await list_enrolments_under_way(connection, tenant.id, now - PATIENCE, BATCH)
         due = await due_deletions(connection, tenant.id, now, BATCH)

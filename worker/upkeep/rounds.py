@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -36,10 +36,6 @@ _PAGE = 200
 _PLACE_KEPT_S = 86_400
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True, slots=True)
 class Tools:
     """What a duty works with, for one round."""
@@ -48,7 +44,8 @@ class Tools:
     redis: Redis
     keyring: Keyring
     celery: Celery
-    clock: Callable[[], datetime] = _now
+    clock: Callable[[], datetime] | None = None
+    """Another time than that of the database, for tests."""
     ends_at: float = field(default_factory=lambda: time.monotonic() + BUDGET_S)
     """When the round is over, by the monotonic clock."""
 
@@ -56,6 +53,14 @@ class Tools:
     def over(self) -> bool:
         """Whether what is left has to wait for the next round."""
         return time.monotonic() >= self.ends_at
+
+    async def read_time(self) -> datetime:
+        """What time it is by the database; this machine's clock may be wrong, and a deletion cannot be undone."""
+        if self.clock is not None:
+            return self.clock()
+        async with self.database.transaction(operator=True) as connection:
+            now: datetime = (await connection.execute(select(func.now()))).scalar_one()
+        return now
 
 
 Visit = Callable[[Tools, Tenant], Awaitable[int]]
