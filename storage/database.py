@@ -133,8 +133,8 @@ def _engine(url: str, pool_size: int) -> AsyncEngine:
         hide_parameters=True,
         connect_args={
             "connect_timeout": CONNECT_TIMEOUT_S,
-            # A plan for any tenant and any limit reads a large tenant's whole table for its first page (measured: 320 ms
-            # in place of 5 among 100,000 voices); planning anew costs half a millisecond.
+            # A plan for any tenant and any limit reads all of a large tenant's voices for its first page (320 ms for 5
+            # among 100,000); planning anew costs half a millisecond.
             "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c plan_cache_mode=force_custom_plan",
         },
     )

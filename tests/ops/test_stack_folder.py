@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from storage.private_files import write_private
 from timbrelay.errors import FolderError
-from timbrelay.stack.folder import DataFolder, StackNote, write_private
+from timbrelay.stack.folder import DataFolder, StackNote
 
 NOTE = StackNote("http://127.0.0.1:1", {"relay": "http://127.0.0.1:2"}, "db", "owner", "redis", "key", {"relay": 3})
 

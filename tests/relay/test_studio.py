@@ -43,9 +43,7 @@ async def test_a_person_consents_records_and_has_a_voice(
         record.click()
         _wait(chrome, "!document.getElementById('send').disabled")
         chrome.find_element(By.ID, "send").click()
-        _wait(
-            chrome, "/ready|error/.test(document.getElementById('outcome').textContent + outcome.dataset.kind)"
-        )
+        _wait(chrome, "/ready|error/.test(outcome.textContent + outcome.dataset.kind)")
         assert "Your voice is ready" in chrome.find_element(By.ID, "outcome").text
     async with httpx2.AsyncClient(
         base_url=stack.relay_url, headers={"Authorization": f"Bearer {tenant.key}"}

@@ -14,7 +14,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from storage.tables import VoiceState
+from storage.states import VoiceState
 from tests.conftest import DEADLINE_S, wait_until
 from tests.system.conftest import LONG_SENTENCE, SAMPLES, MakeSpeaker, hear
 from timbrelay.client import Chunk, RelayError, Sentence
