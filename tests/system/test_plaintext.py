@@ -5,8 +5,8 @@ API keys and every key of the hierarchy are in no table, no file of Postgres (th
 reaches Postgres is sealed), no key or file of Valkey, no message of Celery, no log, no metric and no temporary file, at
 any time. A text stands in the stream of jobs and in the append-only file until it is trimmed, or its voice deleted.
 Clients' addresses stand in the audit log, on their way there in the speech log, and for a minute with the rates. A
-deleted voice's name and aliases are in no row, but may be in dead rows, in the write-ahead log, and, an alias, in the
-audit log, whose object it is. Not looked into: memory, swap, and what has been written over on the disk.
+deleted voice's name and aliases are in no row, but may be in dead rows and in the write-ahead log. Not looked into:
+memory, swap, and what has been written over on the disk.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from worker.enrolment.recording import read_recording
 BELONG = {
     "the text": ("key timbrelay:jobs", "file valkey/"),
     "the name": ("table public.voices ", "table public.idempotency_keys ", "file postgres/"),
-    "the alias": ("table public.voice_aliases ", "table public.audit_log ", "file postgres/"),
+    "the alias": ("table public.voice_aliases ", "file postgres/"),
     "the address": ("table public.audit_log ", "key timbrelay:rate", "key timbrelay:speech_log", "file "),
 }
 """Where something may be while its voice is there: the beginnings of the places' names."""
 REMAIN = {
     "the name": ("file postgres/",),
-    "the alias": ("table public.audit_log ", "file postgres/"),
+    "the alias": ("file postgres/",),
     "the address": ("table public.audit_log ", "key timbrelay:rate", "file "),
 }
 """And when it was deleted."""
