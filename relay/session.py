@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from uuid import UUID, uuid4
@@ -64,6 +65,7 @@ class Session:
         self._listener = uuid4().hex
         self._contexts: dict[str, Context] = {}
         self._places: dict[str, Place] = {}
+        self._ends_ms: dict[str, float] = {}
         self._numbers = itertools.count(1)
         self._bad_messages = 0
 
@@ -112,6 +114,8 @@ class Session:
             voice=role.speaker.voice,
             version=role.speaker.version,
         )
+        expires_at = role.speaker.expires_at
+        self._ends_ms[message.context] = math.inf if expires_at is None else 1000 * expires_at.timestamp()
         self._contexts[message.context] = Context(address, self._clock, self._has_room, role.text_hash)
         opened: dict[str, object] = {"type": "opened", "context": address.id, "number": address.number}
         return [Say({**opened, "voice": str(address.voice), "version": address.version})]
@@ -132,9 +136,13 @@ class Session:
 
     def tick(self, sentence_timeout_s: float, idle_timeout_s: float) -> list[Output]:
         """Let time pass."""
-        return self._each(
-            lambda context: [*context.pump(), *context.check_progress(sentence_timeout_s, idle_timeout_s)]
-        )
+
+        def check(context: Context) -> list[Output]:
+            if self._ends_ms[context.address.id] <= self._clock.unix_ms():
+                return context.fail(_silenced())
+            return [*context.pump(), *context.check_progress(sentence_timeout_s, idle_timeout_s)]
+
+        return self._each(check)
 
     def resubmit(self) -> list[Output]:
         """The stream was lost: hand out again what is under way."""
@@ -142,8 +150,7 @@ class Session:
 
     def silence(self, voice: UUID) -> list[Output]:
         """The voice may not be heard any more: end every context that speaks with it."""
-        error = SentenceFailed("voice_unavailable", _SILENCED, retryable=False)
-        return self._each(lambda context: context.fail(error) if context.address.voice == voice else [])
+        return self._each(lambda context: context.fail(_silenced()) if context.address.voice == voice else [])
 
     def refuse(self, error: RelayError, context: str | None = None) -> list[Output]:
         """Tell the client why a message was not followed; the connection goes on."""
@@ -187,6 +194,11 @@ class Session:
             self._admission.note(place, context.heard_until, context.take_late())
         if place is not None and context.closed:
             del self._contexts[context.address.id], self._places[context.address.id]
+            del self._ends_ms[context.address.id]
             self._admission.release(place)
             done.extend(context.note())
         return done
+
+
+def _silenced() -> SentenceFailed:
+    return SentenceFailed("voice_unavailable", _SILENCED, retryable=False)

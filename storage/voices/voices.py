@@ -41,6 +41,8 @@ class Speaker:
     voice: UUID
     version: int
     state: VoiceState
+    expires_at: datetime | None = None
+    """When its consent ends by itself, and what is spoken with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ async def find_speaker(connection: AsyncConnection, tenant: UUID, name: str) -> 
     """The voice with this id or alias, if it is ready and its consent in force."""
     consented = and_(consents.c.tenant_id == voices.c.tenant_id, consents.c.id == voices.c.consent_id)
     query = (
-        select(voices.c.id, voices.c.version, voices.c.state)
+        select(voices.c.id, voices.c.version, voices.c.state, consents.c.expires_at)
         .join(consents, consented)
         .where(voices.c.tenant_id == tenant, voices.c.state == VoiceState.READY, in_force())
     )
@@ -103,7 +105,7 @@ async def find_speaker(connection: AsyncConnection, tenant: UUID, name: str) -> 
             voice_aliases.c.tenant_id == tenant, voice_aliases.c.alias == name
         )
     row = (await connection.execute(query)).one_or_none()
-    return None if row is None else Speaker(row.id, row.version, VoiceState(row.state))
+    return None if row is None else Speaker(row.id, row.version, VoiceState(row.state), row.expires_at)
 
 
 async def list_voices(

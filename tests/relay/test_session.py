@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hmac
+from dataclasses import replace
+from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
 
 from relay.admission import MEMORY_S, PROMISE_S, Bounds
+from relay.casting import Role
 from relay.context import MAX_UNDER_WAY
 from relay.errors import ContextExists, Refused
+from relay.messages import Open
 from relay.outputs import Say, Silence
 from relay.session import MAX_CONTEXTS, Session, Terms
 from tests.relay.conftest import IDLE_S, TENANT, TEXT, TIMEOUT_S, VOICE, Harness
@@ -172,3 +177,17 @@ def test_the_silence_of_another_voice_changes_nothing(harness: Harness) -> None:
     """Only its own contexts end."""
     assert harness.session.silence(uuid4()) == []
     assert harness.session.holds("c")
+
+
+def test_a_context_ends_with_the_consent_that_its_voice_was_looked_up_by(harness: Harness) -> None:
+    """To the tick: nobody waits for upkeep to find it; a voice whose consent has no end goes on."""
+    ends = replace(VOICE, expires_at=datetime.fromtimestamp(harness.clock.now + 1, UTC))
+    message = Open(type="open", context="d", voice=str(VOICE.voice))
+    harness.take(harness.session.open(message, Role(ends, hmac.new(b"key", digestmod="sha256"))))
+    harness.clock.now += 0.9
+    harness.take(harness.session.tick(TIMEOUT_S, IDLE_S))
+    assert harness.session.holds("d")
+    harness.clock.now += 0.1
+    harness.take(harness.session.tick(TIMEOUT_S, IDLE_S))
+    assert (harness.said[-1]["code"], harness.said[-1]["context"]) == ("voice_unavailable", "d")
+    assert (harness.session.holds("c"), harness.session.holds("d")) == (True, False)

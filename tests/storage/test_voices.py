@@ -248,3 +248,11 @@ async def test_last_use_is_noted_and_never_goes_back(store: Store) -> None:
             assert await list_unused(connection, store.tenant, before, limit) == expected
     assert (await store.see(first)).last_used_at == now + timedelta(days=2)
     assert (await store.see(first)).revision == (await store.see(second)).revision == 2
+
+
+async def test_a_speaker_knows_when_its_consent_ends(store: Store) -> None:
+    """So that what is spoken with it ends then, without anybody looking again."""
+    at = datetime.now(UTC) + timedelta(hours=1)
+    voice = await store.add_voice(consent=await store.add_consent(replace(TERMS, expires_at=at)))
+    async with store.open() as connection:
+        assert await find_speaker(connection, store.tenant, str(voice)) == Speaker(voice, 1, READY, at)
