@@ -1,4 +1,4 @@
-"""What a tenant may have: characters a day, and voices.
+"""What a tenant may have: characters a day, voices, and consents.
 
 Characters are counted when their text is accepted, here at once and for all relays in Redis by the next tick; nobody
 who speaks waits for it. What other relays took within the last tick is not known yet: by that much, a quarter of a
@@ -16,7 +16,7 @@ from uuid import UUID
 
 import structlog
 from redis.asyncio import Redis
-from sqlalchemy import func, select
+from sqlalchemy import Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from relay import metrics
@@ -26,8 +26,8 @@ from relay.errors import Refused
 from storage.errors import ServerUnavailable
 from storage.evidence.audit import lock
 from storage.redis import translated
-from storage.states import VoiceState
-from storage.tables import voices
+from storage.states import ConsentState, VoiceState
+from storage.tables import consents, voices
 from storage.tenancy.limits import Limits
 
 log = structlog.get_logger()
@@ -171,10 +171,20 @@ async def check_voices(connection: AsyncConnection, tenant: UUID, limits: Limits
 
     From here to the transaction's end the tenant's other creations wait, or two could take the last place.
     """
-    await lock(connection, f"voices of {tenant}")
     kept = select(voices.c.id).where(voices.c.tenant_id == tenant, voices.c.state != VoiceState.DELETED)
-    query = select(func.count()).select_from(kept.limit(limits.voices).subquery())
-    if (await connection.execute(query)).scalar_one() >= limits.voices:
-        metrics.QUOTA_EXCEEDED.labels("voices").inc()
-        message = f"you have {limits.voices:,} voices, all that you may; delete one first"
+    await _check_room(connection, f"voices of {tenant}", kept, limits.voices, "voices")
+
+
+async def check_consents(connection: AsyncConnection, tenant: UUID, limits: Limits) -> None:
+    """The same before a consent is made, which may hold a recording as well."""
+    kept = select(consents.c.id).where(consents.c.tenant_id == tenant, consents.c.state != ConsentState.DELETED)
+    await _check_room(connection, f"consents of {tenant}", kept, limits.consents, "consents")
+
+
+async def _check_room(connection: AsyncConnection, place: str, kept: Select[Any], limit: int, things: str) -> None:
+    await lock(connection, place)
+    query = select(func.count()).select_from(kept.limit(limit).subquery())
+    if (await connection.execute(query)).scalar_one() >= limit:
+        metrics.QUOTA_EXCEEDED.labels(things).inc()
+        message = f"you have {limit:,} {things}, all that you may; delete one first"
         raise Refused("quota_exceeded", message, retryable=False)

@@ -23,6 +23,7 @@ from relay.api.services import Here, Services
 from relay.api.texts import Ahead, Asked, Language, Lines, Name, StatementVersion, parse_id
 from relay.api.visits import Visit, Visitor
 from relay.errors import UnknownObject
+from relay.quotas import check_consents
 from relay.rate_limits import Rate
 from relay.uploads import Recording, is_form, read_form
 from storage.errors import IllegalTransition, ServerUnavailable
@@ -217,6 +218,7 @@ async def _grant(
     terms = Terms(asked.statement_version, asked.language, asked.purpose, asked.expires_at)
 
     async def work(connection: AsyncConnection, consent_id: UUID) -> Outcome:
+        await check_consents(connection, visit.tenant, visit.caller.limits)
         statement = Statement(asked.signer, asked.statement)
         kept = await grant_consent(
             connection, services.keyring, visit.tenant, terms, statement, recording=recording, consent_id=consent_id

@@ -25,3 +25,6 @@ class Limits(BaseModel):
 
     voices: int = Field(default=10_000, ge=0, le=10_000_000)
     """Voices that are not deleted."""
+
+    consents: int = Field(default=20_000, ge=0, le=20_000_000)
+    """Consents that are not deleted; a voice may have one for each recording that it was given."""

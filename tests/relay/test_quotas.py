@@ -17,15 +17,17 @@ from redis.asyncio import Redis
 from sqlalchemy import update
 
 from relay.errors import Refused
-from relay.quotas import MAX_TENANTS, Day, Quotas, characters_key, check_voices, until_midnight_ms
+from relay.quotas import MAX_TENANTS, Day, Quotas, characters_key, check_consents, check_voices, until_midnight_ms
 from storage.database import Database
 from storage.encryption.keyring import Keyring
 from storage.redis import connect
 from storage.settings import Settings
+from storage.states import ConsentState
 from storage.tables import tenants
 from storage.tenancy.limits import Limits
+from storage.voices.consents import end_consent, erase_consent, grant_consent
 from storage.voices.voices import begin_deletion, finish_deletion
-from tests.conftest import MakeTenant, MakeVoice, RunningStack
+from tests.conftest import STATEMENT, TERMS, MakeTenant, MakeVoice, RunningStack
 from tests.relay.conftest import EMBEDDING, hear_error, hear_until, open_context, open_socket
 
 DAY_MS = 86_400_000
@@ -233,6 +235,23 @@ async def test_a_tenant_has_as_many_voices_as_it_may(
         await begin_deletion(connection, tenant, voices[0])
         await finish_deletion(connection, tenant, voices[0])
         await check_voices(connection, tenant, limits)
+
+
+async def test_a_tenant_has_as_many_consents_as_it_may(
+    database: Database, keyring: Keyring, make_tenant: MakeTenant
+) -> None:
+    """A deleted one makes room, one that is withdrawn and not deleted yet does not."""
+    tenant = (await make_tenant("acme")).id
+    limits = Limits(consents=1)
+    async with database.transaction(tenant=tenant) as connection:
+        await check_consents(connection, tenant, limits)
+        consent = (await grant_consent(connection, keyring, tenant, TERMS, STATEMENT)).id
+        await end_consent(connection, tenant, consent, ConsentState.WITHDRAWN)
+        with pytest.raises(Refused) as caught:
+            await check_consents(connection, tenant, limits)
+        await erase_consent(connection, tenant, consent)
+        await check_consents(connection, tenant, limits)
+    assert (caught.value.code, caught.value.retryable) == ("quota_exceeded", False)
 
 
 async def test_the_last_voice_goes_to_one(database: Database, make_tenant: MakeTenant) -> None:

@@ -40,7 +40,7 @@ CHECKS = [
     response_schema_conformance,
     response_headers_conformance,
 ]
-MANY = Limits(requests_per_minute=1_000_000, uploads_per_minute=100_000, voices=10_000_000)
+MANY = Limits(requests_per_minute=1_000_000, uploads_per_minute=100_000, voices=10_000_000, consents=20_000_000)
 
 
 @dataclass
