@@ -125,9 +125,7 @@ async def carry_out(services: Services, tenant: UUID, begun: Sequence[Deletion])
     services.keep(running)
     await asyncio.wait({running}, timeout=INLINE_S)
     came = [done.get(deletion.id, deletion) for deletion in begun]
-    for deletion in came:
-        if deletion.state is not DeletionState.DONE:
-            await _hand_over(services, tenant, deletion)
+    await _hand_over(services, tenant, [deletion for deletion in came if deletion.state is not DeletionState.DONE])
     return came
 
 
@@ -159,10 +157,13 @@ def show_deletion(deletion: Deletion) -> DeletionBody:
     )
 
 
-async def _hand_over(services: Services, tenant: UUID, deletion: Deletion) -> None:
-    """Ask Celery to go on; if it cannot be asked, its regular look for unfinished deletions will find this one."""
+async def _hand_over(services: Services, tenant: UUID, unfinished: Sequence[Deletion]) -> None:
+    """Ask Celery to go on. If it cannot be asked, nor is it for the others, since each time would be waited for: its
+    regular look for unfinished deletions finds them."""
     try:
         async with asyncio.timeout(SEND_TIMEOUT_S):
-            await asyncio.to_thread(send_deletion, services.celery, tenant, deletion.id)
+            for deletion in unfinished:
+                await asyncio.to_thread(send_deletion, services.celery, tenant, deletion.id)
     except (StorageError, TimeoutError) as error:
-        log.warning("a deletion waits for the next look", deletion=str(deletion.id), reason=type(error).__name__)
+        reason = type(error).__name__
+        log.warning("a deletion waits for the next look", deletions=len(unfinished), reason=reason)

@@ -8,6 +8,7 @@ import psycopg
 from sqlalchemy import make_url
 
 from storage.settings import Settings
+from tests.conftest import RunningStack
 from tests.relay.api.conftest import Grant, Http, read_actions
 
 MANY = 1200
@@ -19,14 +20,18 @@ _VOICES = (
 )
 
 
+def _add_voices(settings: Settings, consent: str, count: int) -> None:
+    url = make_url(settings.owner_url).set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(url) as connection:
+        connection.execute(_VOICES, (count, consent))
+
+
 async def test_a_consent_with_any_number_of_voices_can_be_withdrawn(
     http: Http, grant: Grant, settings: Settings
 ) -> None:
     """It permits nothing from the answer on; what was not begun with the request is deleted with the consent."""
     consent = await grant()
-    url = make_url(settings.owner_url).set(drivername="postgresql").render_as_string(hide_password=False)
-    with psycopg.connect(url) as connection:
-        connection.execute(_VOICES, (MANY, consent))
+    _add_voices(settings, consent, MANY)
     answer = await http.post(f"/v1/consents/{consent}/withdraw")
     assert answer.status_code == 202, answer.text
     body = answer.json()
@@ -44,3 +49,19 @@ async def test_two_who_withdraw_at_once_are_told_the_same(http: Http, grant: Gra
         assert {answer.status_code for answer in answers} <= {200, 202}, [answer.text for answer in answers]
         assert len({answer.json()["deletions"][-1]["id"] for answer in answers}) == 1
     assert (await read_actions(http)).count("consent.withdrawn") == 5
+
+
+async def test_without_redis_a_withdrawal_asks_celery_once_and_not_for_each_voice(
+    stack: RunningStack, http: Http, grant: Grant, settings: Settings
+) -> None:
+    """Each time would be waited for; upkeep finds all of them."""
+    consent = await grant()
+    _add_voices(settings, consent, 5)
+    assert stack.valkey is not None
+    stack.valkey.kill()
+    try:
+        answer = await http.post(f"/v1/consents/{consent}/withdraw")
+    finally:
+        stack.valkey.start()
+    assert (answer.status_code, len(answer.json()["deletions"])) == (202, 6)
+    assert stack.log.read_text().count("a deletion waits for the next look") == 1
