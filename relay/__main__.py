@@ -98,7 +98,7 @@ def _gather(
     return Services(
         database,
         redis,
-        make_celery(settings),
+        make_celery(settings, patient=False),
         keyring,
         gate.limiter,
         admission,

@@ -28,6 +28,7 @@ MEMORY_PER_CHILD_KB = 600_000
 """A child that has grown beyond this is replaced after its task; 150 MB are what it needs."""
 
 RESTORE_PERIOD_S = 5
+_AT_ONCE = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
 
 
 class Duty(StrEnum):
@@ -52,8 +53,12 @@ PERIODS_S = {
 """How often each duty is due. Nothing remembers when it was last done, so a restart only begins a period anew."""
 
 
-def make_celery(settings: Settings) -> Celery:
-    """The Celery application over the same Redis as everything else, in a queue of its own."""
+def make_celery(settings: Settings, *, patient: bool = True) -> Celery:
+    """The Celery application over the same Redis as everything else, in a queue of its own.
+
+    Who only sends, and has somebody waiting, is not `patient`: without Redis he is told so at once, and not after six
+    seconds of trying.
+    """
     celery = Celery("timbrelay", broker=_broker_url(settings.redis_url))
     if settings.redis_url.startswith("rediss://"):
         celery.conf.broker_use_ssl = {"ssl_cert_reqs": ssl.CERT_REQUIRED}
@@ -74,6 +79,8 @@ def make_celery(settings: Settings) -> Celery:
         **_delivery(settings),
         **_beat(),
     )
+    if not patient:
+        celery.conf.broker_transport_options |= _AT_ONCE
     return celery
 
 

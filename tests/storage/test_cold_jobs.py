@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -53,3 +54,12 @@ def test_a_task_is_acknowledged_when_it_is_done_and_comes_back_when_its_process_
     assert (conf.worker_pool, conf.worker_concurrency, conf.worker_prefetch_multiplier) == ("prefork", 2, 1)
     assert conf.task_acks_late and conf.task_reject_on_worker_lost and not conf.task_acks_on_timeout
     assert conf.task_ignore_result
+
+
+def test_without_redis_somebody_who_waits_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Kombu tries for six seconds otherwise, with a thread of the relay and a client waiting for it."""
+    urls = {"DATABASE_URL": "postgresql://x", "REDIS_URL": f"unix://{tmp_path}/none.sock"}
+    celery = make_celery(Settings.model_validate(urls), patient=False)
+    monkeypatch.setattr("kombu.utils.functional.sleep", lambda _: pytest.fail("it slept"))
+    with pytest.raises(ServerUnavailable):
+        send_deletion(celery, uuid4(), uuid4())
