@@ -13,18 +13,18 @@ import uvicorn
 from redis.asyncio import Redis
 from starlette.applications import Starlette
 
-from relay.admission import Admission, Bounds
 from relay.api.services import Services
+from relay.api.uploads import UploadRoom
 from relay.app import make_app
 from relay.clock import SystemClock
+from relay.entrance.admission import Admission, Bounds
+from relay.entrance.gate import Gate
 from relay.errors import RelayError
-from relay.gate import Gate
-from relay.hub import Hub
-from relay.messages import MAX_MESSAGE_BYTES
+from relay.native.messages import MAX_MESSAGE_BYTES
+from relay.native.stream_door import StreamDoor
+from relay.native.websocket import Limits
 from relay.protocols import BoundedWebSocket, PromptHttp
-from relay.stream_door import StreamDoor
-from relay.uploads import UploadRoom
-from relay.websocket import Limits
+from relay.speaking.hub import Hub
 from storage.cold_jobs import make_celery
 from storage.database import Database
 from storage.encryption.keyring import Keyring

@@ -21,11 +21,11 @@ from relay.api.idempotency import Once, Outcome, digest_of
 from relay.api.routes import Cursor, IdempotencyKey, IdInPath, IfNoneMatch, Limit, door, or_accepted
 from relay.api.services import Here, Services
 from relay.api.texts import Ahead, Asked, Language, Lines, Name, StatementVersion, parse_id
+from relay.api.uploads import Recording, is_form, read_form
 from relay.api.visits import Visit, Visitor
+from relay.entrance.quotas import check_consents
+from relay.entrance.rate_limits import Rate
 from relay.errors import UnknownObject
-from relay.quotas import check_consents
-from relay.rate_limits import Rate
-from relay.uploads import Recording, is_form, read_form
 from storage.errors import IllegalTransition, ServerUnavailable
 from storage.evidence.audit import append
 from storage.evidence.deletions import Deletion, ObjectKind, Reason, request_deletions

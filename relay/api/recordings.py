@@ -15,12 +15,12 @@ from relay.api.idempotency import Done, Once, Outcome
 from relay.api.routes import IdempotencyKey, IdInPath, door, with_answer
 from relay.api.services import Here, Services
 from relay.api.texts import Asked, Name, parse_id
+from relay.api.uploads import Recording, read_form
 from relay.api.visits import Visit, Visitor
 from relay.api.voices import VoiceBody, find_own, show_voice
+from relay.entrance.quotas import check_voices
+from relay.entrance.rate_limits import Rate
 from relay.errors import InvalidRequest, RelayError, RequestRefused, UnknownObject
-from relay.quotas import check_voices
-from relay.rate_limits import Rate
-from relay.uploads import Recording, read_form
 from storage.cold_jobs import send_enrolment
 from storage.errors import StorageError
 from storage.evidence.audit import append

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from relay.api.problems import MEDIA_TYPE
 from relay.api.visits import Door
-from relay.rate_limits import Rate
+from relay.entrance.rate_limits import Rate
 from storage.names import ALIAS_PATTERN
 from storage.tenancy.api_keys import Scope
 

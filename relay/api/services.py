@@ -14,10 +14,10 @@ from fastapi import Depends, Request
 from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from relay.admission import Admission
 from relay.api.keeping import Kept
-from relay.rate_limits import RateLimiter
-from relay.uploads import UploadRoom
+from relay.api.uploads import UploadRoom
+from relay.entrance.admission import Admission
+from relay.entrance.rate_limits import RateLimiter
 from storage.database import Database, bounded
 from storage.encryption.keyring import Keyring
 from storage.evidence.erasure import Erasure

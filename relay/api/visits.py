@@ -9,9 +9,9 @@ from uuid import UUID
 
 from fastapi import Depends, Request
 
-from relay.authentication import authenticate, find_origin
+from relay.entrance.authentication import authenticate, find_origin
+from relay.entrance.rate_limits import Rate
 from relay.errors import RequestRefused
-from relay.rate_limits import Rate
 from storage.evidence.audit import Act, Scalar
 from storage.states import TenantState
 from storage.tenancy.api_keys import Caller, Scope

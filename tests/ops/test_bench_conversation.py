@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from relay.sentences import SentenceCutter
+from relay.speaking.sentences import SentenceCutter
 from timbrelay.benchmark.conversation import (
     BARGE_IN_SHARE,
     REPLIES,

@@ -18,13 +18,13 @@ import redis
 from redis.asyncio import Redis
 from websockets.asyncio.client import ClientConnection, connect
 
-from relay.admission import Admission, Bounds
-from relay.casting import Role
+from relay.entrance.admission import Admission, Bounds
 from relay.errors import Refused
-from relay.frames import HEADER
-from relay.messages import read_message
-from relay.outputs import Bury, Note, Output, Play, Say, Submit
-from relay.session import Session, Terms
+from relay.native.frames import HEADER
+from relay.native.messages import read_message
+from relay.speaking.casting import Role
+from relay.speaking.outputs import Bury, Note, Output, Play, Say, Submit
+from relay.speaking.session import Session, Terms
 from storage.database import Database
 from storage.redis import WORKERS, worker_key
 from storage.redis import connect as connect_redis

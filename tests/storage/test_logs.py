@@ -30,7 +30,7 @@ import logging, structlog
 from storage.logs import configure_logs
 configure_logs("relay", "DEBUG")
 logging.getLogger("websockets.server").debug("< authorization: Bearer tr_secret")
-logging.getLogger("relay.hub").debug("ours")
+logging.getLogger("relay.speaking.hub").debug("ours")
 structlog.get_logger("relay.x").info("said", text="my secret pin", key="tr_secret", voice="v")
 """
 

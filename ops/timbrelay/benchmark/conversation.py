@@ -10,7 +10,7 @@ import random
 import re
 from dataclasses import dataclass
 
-from relay.sentences import SentenceCutter
+from relay.speaking.sentences import SentenceCutter
 
 REPLIES = (
     "Sure, I can help with that. What is the number on your last invoice?",

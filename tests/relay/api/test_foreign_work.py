@@ -11,12 +11,12 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from relay.admission import Admission, Bounds
 from relay.api.services import Services
+from relay.api.uploads import UploadRoom
 from relay.app import make_api
 from relay.clock import SystemClock
-from relay.rate_limits import RateLimiter
-from relay.uploads import UploadRoom
+from relay.entrance.admission import Admission, Bounds
+from relay.entrance.rate_limits import RateLimiter
 from storage.cold_jobs import make_celery
 from storage.database import Database
 from storage.encryption.keyring import Keyring

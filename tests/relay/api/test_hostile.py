@@ -11,8 +11,8 @@ import pytest
 from starlette.requests import Request
 
 from relay.api import bodies
+from relay.api.uploads import read_form
 from relay.errors import RequestRefused
-from relay.uploads import read_form
 from tests.conftest import MakeVoice, RunningStack, Tenant
 from tests.relay.api.conftest import CONSENT, EMBEDDING, RECORDING, Enrol, Http, check_problem
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from httpx2 import Response
 
-from relay.uploads import MAX_TENANT_UPLOADS, MAX_UPLOADS
+from relay.api.uploads import MAX_TENANT_UPLOADS, MAX_UPLOADS
 from tests.conftest import RunningStack, Tenant
 from tests.relay.api.conftest import CONSENT, RECORDING, Http, check_problem
 

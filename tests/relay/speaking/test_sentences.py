@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relay.sentence_boundaries import MAX_CHARACTERS, MAX_WORDS, has_sound
-from relay.sentences import Sentence, SentenceCutter
+from relay.speaking.sentence_boundaries import MAX_CHARACTERS, MAX_WORDS, has_sound
+from relay.speaking.sentences import Sentence, SentenceCutter
 
 WORDS = "one Two and the in St. Dr. U.S. a.m. e.g. No. 5 5, 1,000.50 3.14 J. is, well; go! what? … — – - -- ... 10:30"
 ODD = "。 ！ “ ” « » ( ) ** `x` ``` # > * _a_ 😄 e\u0301 ‑ http://a.b/c?d=1. « a—b x… 你好 ？」 ، \u200b \ud800"

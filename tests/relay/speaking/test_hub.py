@@ -1,4 +1,4 @@
-"""relay.hub: relays that know of each other and of the workers through Redis."""
+"""relay.speaking.hub: relays that know of each other and of the workers through Redis."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from uuid import uuid4
 import pytest
 from redis.asyncio import Redis
 
-from relay.admission import Admission, Bounds, Place
 from relay.clock import SystemClock
+from relay.entrance.admission import Admission, Bounds, Place
 from relay.errors import Refused
-from relay.hub import Hub
+from relay.speaking.hub import Hub
 from storage.redis import WORKERS, connect, worker_key
 from storage.settings import Settings
 from storage.streams.presence import WorkerLoad, read_relays

@@ -1,4 +1,4 @@
-"""relay.admission: places, and what a heartbeat changes about them."""
+"""relay.entrance.admission: places, and what a heartbeat changes about them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from relay.admission import MEMORY_S, PROMISE_S, STALE_S, Admission, Bounds, Place
+from relay.entrance.admission import MEMORY_S, PROMISE_S, STALE_S, Admission, Bounds, Place
 from relay.errors import Refused, ServiceUnavailable
 from storage.streams.presence import RelayDemand, WorkerLoad
 

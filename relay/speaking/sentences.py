@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from relay.sentence_boundaries import (
+from relay.speaking.sentence_boundaries import (
     CLOSERS,
     MAX_CHARACTERS,
     MAX_WORDS,

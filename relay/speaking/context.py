@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 
 from relay import metrics
 from relay.clock import Clock
-from relay.context_state import TRANSITIONS, Address, ContextState
+from relay.entrance.under_way import SAMPLE_RATE, UnderWay
 from relay.errors import NothingToSay, RelayError, SentenceFailed, TextTooLong
-from relay.frames import encode_frame
-from relay.outputs import Bury, Note, Output, Play, Say, Silence, Submit
-from relay.sentences import Sentence, SentenceCutter
-from relay.tally import Tally, TextHash
-from relay.under_way import SAMPLE_RATE, UnderWay
+from relay.native.frames import encode_frame
+from relay.speaking.context_state import TRANSITIONS, Address, ContextState
+from relay.speaking.outputs import Bury, Note, Output, Play, Say, Silence, Submit
+from relay.speaking.sentences import Sentence, SentenceCutter
+from relay.speaking.tally import Tally, TextHash
 from storage.errors import IllegalTransition
 from storage.streams.wire import Chunk, Failure, Job, Result
 

@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
-from relay.admission import Admission, Place
-from relay.casting import Role
 from relay.clock import Clock
-from relay.context import Context
-from relay.context_state import Address, ContextState
+from relay.entrance.admission import Admission, Place
+from relay.entrance.under_way import SAMPLE_RATE
 from relay.errors import (
     ContextExists,
     InvalidMessage,
@@ -23,9 +21,11 @@ from relay.errors import (
     TextTooLong,
     UnknownContext,
 )
-from relay.messages import Cancel, ClientMessage, End, Flush, Open, Text
-from relay.outputs import Output, Say
-from relay.under_way import SAMPLE_RATE
+from relay.native.messages import Cancel, ClientMessage, End, Flush, Open, Text
+from relay.speaking.casting import Role
+from relay.speaking.context import Context
+from relay.speaking.context_state import Address, ContextState
+from relay.speaking.outputs import Output, Say
 from storage.streams.wire import Result
 
 MAX_CONTEXTS = 16

@@ -1,4 +1,4 @@
-"""relay.capacity: what one more listener may cost those who listen."""
+"""relay.entrance.capacity: what one more listener may cost those who listen."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.capacity import Demand, Grounds, Supply, expect_streams, judge, next_ceiling, next_duty
+from relay.entrance.capacity import Demand, Grounds, Supply, expect_streams, judge, next_ceiling, next_duty
 from storage.streams.presence import RelayDemand, WorkerLoad
 
 counts = st.integers(0, 200)

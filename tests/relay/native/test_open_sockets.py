@@ -16,7 +16,7 @@ from sqlalchemy import update
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from relay.revocations import REVOKED
+from relay.entrance.revocations import REVOKED
 from storage.database import Database
 from storage.states import TenantState
 from storage.streams.broadcasts import revoke_key as tell_relays

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from starlette.requests import HTTPConnection
 
+from relay.entrance.rate_limits import Rate, RateLimiter, name_address
 from relay.errors import ServiceUnavailable, Unauthorized
-from relay.rate_limits import Rate, RateLimiter, name_address
 from storage.database import Database, bounded
 from storage.errors import ServerUnavailable
 from storage.tenancy import api_keys

@@ -1,4 +1,4 @@
-"""relay.messages, relay.frames and relay.outbox."""
+"""relay.native.messages, relay.native.frames and relay.native.outbox."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.errors import InvalidMessage, RelayError, TextTooLong
-from relay.frames import HEADER, LAST_OF_SENTENCE, encode_frame
-from relay.messages import MAX_TEXT, Open, Text, read_message
-from relay.outbox import CAPACITY, Outbox, OutboxFull
-from relay.outputs import Play, Say
+from relay.native.frames import HEADER, LAST_OF_SENTENCE, encode_frame
+from relay.native.messages import MAX_TEXT, Open, Text, read_message
+from relay.native.outbox import CAPACITY, Outbox, OutboxFull
+from relay.speaking.outputs import Play, Say
 
 
 def test_a_message_is_read_with_its_fields() -> None:

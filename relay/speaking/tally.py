@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from relay.context_state import Address
-from relay.outputs import Note
+from relay.speaking.context_state import Address
+from relay.speaking.outputs import Note
 
 
 class TextHash(Protocol):

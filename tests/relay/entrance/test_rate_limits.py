@@ -1,4 +1,4 @@
-"""relay.rate_limits: who may ask how often, and from where wrong keys may come."""
+"""relay.entrance.rate_limits: who may ask how often, and from where wrong keys may come."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from starlette.requests import HTTPConnection
 from websockets.asyncio.client import connect as connect_socket
 from websockets.exceptions import InvalidStatus
 
-from relay import rate_limits
-from relay.authentication import authenticate, find_origin
+from relay.entrance import rate_limits
+from relay.entrance.authentication import authenticate, find_origin
+from relay.entrance.rate_limits import PREFIX, UNKNOWN, Rate, RateLimiter, group_address
 from relay.errors import Refused, ServiceUnavailable
-from relay.rate_limits import PREFIX, UNKNOWN, Rate, RateLimiter, group_address
 from storage.database import Database
 from storage.redis import connect
 from storage.settings import Settings

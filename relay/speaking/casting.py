@@ -13,7 +13,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from relay.errors import ServiceUnavailable, UnknownVoice
-from relay.tally import TextHash
+from relay.speaking.tally import TextHash
 from storage.database import Database, bounded
 from storage.encryption.keyring import Keyring
 from storage.encryption.secrets import SecretBytes

@@ -10,8 +10,8 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from relay import metrics
-from relay.admission import Admission
 from relay.cancellation import is_cancelled
+from relay.entrance.admission import Admission
 from storage.errors import ServerUnavailable
 from storage.streams.jobs import JobStream
 from storage.streams.presence import announce_relay, read_relays, read_workers, withdraw_relay

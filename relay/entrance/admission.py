@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from relay import metrics
-from relay.capacity import (
+from relay.clock import Clock
+from relay.entrance.capacity import (
     RETRY_AFTER_MS,
     Demand,
     Grounds,
@@ -22,7 +23,6 @@ from relay.capacity import (
     next_ceiling,
     next_duty,
 )
-from relay.clock import Clock
 from relay.errors import Refused, ServiceUnavailable
 from storage.streams.presence import RelayDemand, WorkerLoad
 

@@ -14,15 +14,15 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from relay import metrics
 from relay.clock import Clock
+from relay.entrance.gate import Gate
+from relay.entrance.under_way import SAMPLE_RATE
+from relay.entrance.visitors import HangUp, Visitor
 from relay.errors import InvalidMessage, RelayError
-from relay.gate import Gate
-from relay.hub import Hub
-from relay.messages import Open, read_message
-from relay.outbox import ROOM_FOR_SENTENCES, Outbox, OutboxFull
-from relay.outputs import Bury, Note, Output, Play, Say, Silence, Submit
-from relay.session import Session, Terms
-from relay.under_way import SAMPLE_RATE
-from relay.visitors import HangUp, Visitor
+from relay.native.messages import Open, read_message
+from relay.native.outbox import ROOM_FOR_SENTENCES, Outbox, OutboxFull
+from relay.speaking.hub import Hub
+from relay.speaking.outputs import Bury, Note, Output, Play, Say, Silence, Submit
+from relay.speaking.session import Session, Terms
 from storage.streams.speech_log import Spoken
 from storage.streams.wire import Job, Result
 

@@ -1,4 +1,4 @@
-"""relay.quotas: characters a day and voices, for a tenant and for no other."""
+"""relay.entrance.quotas: characters a day and voices, for a tenant and for no other."""
 
 from __future__ import annotations
 
@@ -16,8 +16,16 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 from sqlalchemy import update
 
+from relay.entrance.quotas import (
+    MAX_TENANTS,
+    Day,
+    Quotas,
+    characters_key,
+    check_consents,
+    check_voices,
+    until_midnight_ms,
+)
 from relay.errors import Refused
-from relay.quotas import MAX_TENANTS, Day, Quotas, characters_key, check_consents, check_voices, until_midnight_ms
 from storage.database import Database
 from storage.encryption.keyring import Keyring
 from storage.redis import connect

@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from relay.cancellation import end
-from relay.casting import Casting
 from relay.clock import SystemClock
-from relay.quotas import Quotas
-from relay.rate_limits import RateLimiter
-from relay.revocations import Watch
-from relay.speech_notes import LAST_FLUSH_S, SpeechNotes
+from relay.entrance.quotas import Quotas
+from relay.entrance.rate_limits import RateLimiter
+from relay.entrance.revocations import Watch
+from relay.speaking.casting import Casting
+from relay.speaking.speech_notes import LAST_FLUSH_S, SpeechNotes
 from storage.database import Database
 from storage.encryption.keyring import Keyring
 from storage.redis import connect

@@ -1,4 +1,4 @@
-"""relay.speech_notes, relay.tally and relay.casting: what was spoken is on record once, and its text nowhere."""
+"""relay.speaking.speech_notes, relay.speaking.casting: what was spoken is on record once, and its text nowhere."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from relay import metrics, speech_notes
-from relay.casting import Casting
-from relay.context_state import Address
+from relay import metrics
+from relay.entrance.under_way import BYTES_PER_SAMPLE, SAMPLE_RATE
 from relay.errors import ServiceUnavailable, UnknownVoice
-from relay.frames import HEADER
-from relay.speech_notes import SpeechNotes
-from relay.tally import Tally
-from relay.under_way import BYTES_PER_SAMPLE, SAMPLE_RATE
+from relay.native.frames import HEADER
+from relay.speaking import speech_notes
+from relay.speaking.casting import Casting
+from relay.speaking.context_state import Address
+from relay.speaking.speech_notes import SpeechNotes
+from relay.speaking.tally import Tally
 from storage.database import Database
 from storage.encryption.keyring import Keyring
 from storage.evidence.audit import audit_key, hash_text

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from starlette.websockets import WebSocket
 
 from relay.api.problems import answer_problem
-from relay.authentication import authenticate, find_origin
 from relay.clock import SystemClock
+from relay.entrance.authentication import authenticate, find_origin
+from relay.entrance.gate import Gate
+from relay.entrance.visitors import Visitor
 from relay.errors import RelayError, RequestRefused
-from relay.gate import Gate
-from relay.hub import Hub
-from relay.visitors import Visitor
-from relay.websocket import Connection, Limits
+from relay.native.websocket import Connection, Limits
+from relay.speaking.hub import Hub
 from storage.database import Database
 from storage.tenancy.api_keys import Caller, Scope
 

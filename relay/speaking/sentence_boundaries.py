@@ -1,6 +1,6 @@
 """Where speech may pause: what the end of a word says about it, and where a run without marks is best cut.
 
-Pure functions over single words; the state of a stream is `relay.sentences`'s.
+Pure functions over single words; the state of a stream is `relay.speaking.sentences`'s.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""relay.revocations: what a watch hears, and what it finds that it has missed."""
+"""relay.entrance.revocations: what a watch hears, and what it finds that it has missed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy import update
 
-from relay import revocations
-from relay.revocations import Watch
+from relay.entrance import revocations
+from relay.entrance.revocations import Watch
 from storage.database import Database
 from storage.settings import Settings
 from storage.states import TenantState

@@ -1,4 +1,4 @@
-"""relay.context: order, duplicates, losses, cancellation, ends."""
+"""relay.speaking.context: order, duplicates, losses, cancellation, ends."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from relay.context import MAX_RESUBMITS, MAX_TEXT, MAX_UNDER_WAY, TORN_AFTER_S
 from relay.errors import InvalidMessage, UnknownContext
-from relay.outputs import Bury, Note, Say, Silence
+from relay.speaking.context import MAX_RESUBMITS, MAX_TEXT, MAX_UNDER_WAY, TORN_AFTER_S
+from relay.speaking.outputs import Bury, Note, Say, Silence
 from storage.streams.wire import Failure
 from tests.relay.conftest import IDLE_S, TEXT, TIMEOUT_S, Harness
 

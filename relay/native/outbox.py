@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from relay.outputs import Play, Say
+from relay.speaking.outputs import Play, Say
 
 CAPACITY = 4096
 """Messages; about 16 MB of chunks, minutes of audio ahead of a client that does not read."""

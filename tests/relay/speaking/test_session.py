@@ -1,4 +1,4 @@
-"""relay.session: the contexts of one connection, their places, and what each of them may have."""
+"""relay.speaking.session: the contexts of one connection, their places, and what each of them may have."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from uuid import uuid4
 
 import pytest
 
-from relay.admission import MEMORY_S, PROMISE_S, Bounds
-from relay.casting import Role
-from relay.context import MAX_UNDER_WAY
+from relay.entrance.admission import MEMORY_S, PROMISE_S, Bounds
 from relay.errors import ContextExists, Refused
-from relay.messages import Open
-from relay.outputs import Say, Silence
-from relay.session import MAX_CONTEXTS, Session, Terms
+from relay.native.messages import Open
+from relay.speaking.casting import Role
+from relay.speaking.context import MAX_UNDER_WAY
+from relay.speaking.outputs import Say, Silence
+from relay.speaking.session import MAX_CONTEXTS, Session, Terms
 from tests.relay.conftest import IDLE_S, TENANT, TEXT, TIMEOUT_S, VOICE, Harness
 
 

@@ -1,0 +1,1 @@
+"""What every door speaks by: contexts and sessions, sentences cut from text, jobs out and results in."""
