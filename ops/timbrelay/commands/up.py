@@ -29,7 +29,8 @@ def run(environment: Environment, interruption: Interruption, options: Options) 
 
 
 def _describe(folder: DataFolder, stack: Stack) -> None:
-    say(f"The relay listens at {stack.note.relay_url} (docs/protocol.md).")
+    say(f"The relay listens at {stack.note.relay_url} (docs/api.md, docs/protocol.md).")
+    say(f"A page to record a voice on: {stack.note.relay_url}/studio/")
     for name, url in stack.note.metrics_urls.items():
         say(f"Figures and probes of the {name}: {url}/metrics and {url}/readyz")
     say(f"The key of the tenant `demo` is in {key_file(folder)}, the log in {folder.log}.")
