@@ -37,13 +37,17 @@ def test_celery_takes_json_alone() -> None:
     assert celery.conf.accept_content == ["json"]
 
 
-def test_a_redis_that_is_away_is_said_so_at_once() -> None:
-    """Whoever has work to send learns it, instead of waiting for the broker to come back."""
+def test_a_redis_that_stays_away_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has work to send and is patient learns it after a few pauses, of six seconds together."""
+    pauses: list[float] = []
+    monkeypatch.setattr("kombu.utils.functional.sleep", pauses.append)
+    monkeypatch.setattr("kombu.utils.functional.time", lambda: sum(pauses))
     celery = make_celery(
         Settings.model_validate({"DATABASE_URL": "postgresql://x", "REDIS_URL": "redis://127.0.0.1:1"})
     )
     with pytest.raises(ServerUnavailable):
         send_enrolment(celery, uuid4(), uuid4(), 1)
+    assert 2 < sum(pauses) < 8
     with pytest.raises(ServerUnavailable):
         send_deletion(celery, uuid4(), uuid4())
 
