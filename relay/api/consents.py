@@ -33,7 +33,7 @@ from storage.evidence.deletions import Request as Wish
 from storage.paging import Page
 from storage.states import ConsentState
 from storage.streams.broadcasts import silence_voices
-from storage.tenancy.api_keys import Scope
+from storage.tenancy.api_keys import Deed, Scope
 from storage.voices.consents import (
     Consent,
     Statement,
@@ -163,7 +163,7 @@ async def read_consent(
     return show(request, ConsentDetail(**dict(show_consent(found)), signer=signer, statement=text))
 
 
-@router.post("/{consent}/withdraw", **or_accepted(Withdrawal, door(*_SCOPES, refuses=(404, 409))))
+@router.post("/{consent}/withdraw", **or_accepted(Withdrawal, door(*_SCOPES, refuses=(404, 409), deed=Deed.END)))
 async def withdraw_consent(visit: Visitor, services: Here, consent: IdInPath) -> Response:
     """Withdraw a consent: its voices fall silent at once, then they are deleted, and the consent last.
 

@@ -19,6 +19,9 @@ words.
 
 Errors are `application/problem+json` (RFC 9457). Lists are in pages: give `next_cursor` as `cursor`. A request that
 makes something takes an `Idempotency-Key`. What can be read has an `ETag`.
+
+The keys of a suspended tenant read, export, delete voices, withdraw consents and revoke keys; all else is refused with
+403 `tenant_suspended`.
 """
 _KEY = {
     "type": "http",

@@ -25,7 +25,7 @@ from storage.errors import IllegalTransition, ServerUnavailable
 from storage.evidence.audit import PLATFORM, append
 from storage.paging import Page
 from storage.streams.broadcasts import revoke_key as tell_relays
-from storage.tenancy.api_keys import MAX_OVERLAP, ApiKey, Scope, create_key, list_keys, revoke_key, rotate_key
+from storage.tenancy.api_keys import MAX_OVERLAP, ApiKey, Deed, Scope, create_key, list_keys, revoke_key, rotate_key
 
 log = structlog.get_logger()
 
@@ -130,7 +130,7 @@ async def rotate(
     return answer
 
 
-@router.delete("/{key}", status_code=204, **door(Scope.ADMIN, refuses=(404,)))
+@router.delete("/{key}", status_code=204, **door(Scope.ADMIN, refuses=(404,), deed=Deed.END))
 async def revoke(visit: Visitor, services: Here, key: IdInPath) -> Response:
     """End a key at once; what it has opened is closed within a second."""
     key_id = parse_id("key", key)

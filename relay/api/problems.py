@@ -33,6 +33,7 @@ RETRY_AFTER_MS = 2000
 TITLES: Mapping[str, str] = {
     "unauthorized": "No key that opens anything",
     "insufficient_scope": "The key may not do this",
+    "tenant_suspended": "The tenant is suspended",
     "not_found": "Nothing at this address",
     "unknown_voice": "No such voice",
     "unknown_consent": "No such consent",

@@ -17,7 +17,7 @@ from relay.api.problems import MEDIA_TYPE
 from relay.api.visits import Door
 from relay.entrance.rate_limits import Rate
 from storage.names import ALIAS_PATTERN
-from storage.tenancy.api_keys import Scope
+from storage.tenancy.api_keys import Deed, Scope
 
 SCHEME = "key"
 SCHEMAS = "#/components/schemas/"
@@ -52,11 +52,12 @@ def door(
     body: type[BaseModel] | None = None,
     form: type[BaseModel] | None = None,
     rate: Rate = Rate.REQUEST,
+    deed: Deed | None = None,
 ) -> dict[str, Any]:
     """The arguments of a route that takes a key with one of the scopes.
 
     `body` is what comes as JSON and `form` what comes as a multipart form; `refuses` names the statuses beside those
-    that every such route has.
+    that every such route has; `deed` what it does, where its method does not tell.
     """
     takes = {"application/json": body, "multipart/form-data": form}
     content = {media: {"schema": describe(model)} for media, model in takes.items() if model is not None}
@@ -65,7 +66,7 @@ def door(
         extra["requestBody"] = {"required": True, "content": content}
     statuses = sorted({*_ALWAYS, *refuses, *(_WITH_BODY if content else ())})
     return {
-        "dependencies": [Depends(Door(frozenset(scopes), rate))],
+        "dependencies": [Depends(Door(frozenset(scopes), rate, deed))],
         "openapi_extra": extra,
         "responses": refusals(*statuses),
     }

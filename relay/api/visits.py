@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 from uuid import UUID
@@ -10,15 +10,15 @@ from uuid import UUID
 from fastapi import Depends, Request
 
 from relay.entrance.authentication import authenticate, find_origin
+from relay.entrance.permits import check_permitted
 from relay.entrance.rate_limits import Rate
 from relay.errors import RequestRefused
 from storage.evidence.audit import Act, Scalar
-from storage.states import TenantState
-from storage.tenancy.api_keys import Caller, Scope
+from storage.tenancy.api_keys import Caller, Deed, Scope
 
 _ORDER = tuple(Scope)
-_WHILE_DELETING = ("GET", "DELETE")
-"""What a tenant's administrator may do to the end: look on, and end more of it."""
+_DEEDS: Mapping[str, Deed] = {"GET": Deed.READ, "DELETE": Deed.REMOVE}
+"""What a method does where the route says nothing else; all others change something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,11 @@ class Door:
 
     scopes: frozenset[Scope]
     rate: Rate = Rate.REQUEST
+    deed: Deed | None = None
+    """What the route does, where its method does not tell."""
 
     async def __call__(self, request: Request) -> None:
-        """Raises Unauthorized, Refused, ServiceUnavailable or RequestRefused (403)."""
+        """Raises Unauthorized, Refused, ServiceUnavailable or RequestRefused (403, 409)."""
         services = request.app.state.services
         caller = await authenticate(request, services.database, services.limiter, self.rate)
         if not caller.scopes & self.scopes:
@@ -61,8 +63,7 @@ class Door:
             raise RequestRefused(
                 403, "insufficient_scope", f"this needs a key with the scope {wanted}", field="Authorization"
             )
-        if caller.tenant_state is TenantState.DELETING and request.method not in _WHILE_DELETING:
-            raise RequestRefused(409, "wrong_state", "the tenant is being deleted; nothing of it is made or changed")
+        check_permitted(caller, self.deed or _DEEDS.get(request.method, Deed.CHANGE))
         request.state.visit = Visit(caller, find_origin(request))
 
 

@@ -27,7 +27,7 @@ from storage.evidence.deletions import Request as Wish
 from storage.paging import Page
 from storage.states import VersionState, VoiceState
 from storage.streams.broadcasts import silence_voice, unsilence_voice
-from storage.tenancy.api_keys import Scope
+from storage.tenancy.api_keys import Deed, Scope
 from storage.voices.voices import Version, Voice, disable_voice, enable_voice, find_voice, list_voices, rename_voice
 
 router = APIRouter(prefix="/v1/voices", tags=["voices"])
@@ -186,7 +186,7 @@ async def enable(visit: Visitor, services: Here, voice: IdInPath) -> Response:
     return tell(show_voice(await services.within(visit.tenant, work)), tagged=True)
 
 
-@router.delete("/{voice}", **or_accepted(VoiceDeletion, door(*_WRITERS, refuses=(404, 412))))
+@router.delete("/{voice}", **or_accepted(VoiceDeletion, door(*_WRITERS, refuses=(404, 412), deed=Deed.END)))
 async def delete_voice(
     request: Request, visit: Visitor, services: Here, voice: IdInPath, if_match: IfMatch = None
 ) -> Response:

@@ -25,7 +25,7 @@ from storage.database import Database, bounded
 from storage.errors import ServerUnavailable
 from storage.redis import silenced_key, translated
 from storage.streams.broadcasts import Revocations, Silence, Silences
-from storage.tenancy.api_keys import Scope, find_ends
+from storage.tenancy.api_keys import Deed, find_ends
 
 log = structlog.get_logger()
 
@@ -157,7 +157,7 @@ class Watch:
         asked = {connection.key_id for connection in self._connections}
         if not asked:
             return
-        ends = await bounded(find_ends(self._database, asked, Scope.SPEAK))
+        ends = await bounded(find_ends(self._database, asked, Deed.SPEAK))
         for connection in list(self._connections):
             if connection.key_id in ends:
                 connection.expires_at = ends[connection.key_id]

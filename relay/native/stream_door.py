@@ -10,12 +10,13 @@ from relay.api.problems import answer_problem
 from relay.clock import SystemClock
 from relay.entrance.authentication import authenticate, find_origin
 from relay.entrance.gate import Gate
+from relay.entrance.permits import check_permitted
 from relay.entrance.visitors import Visitor
 from relay.errors import RelayError, RequestRefused
 from relay.native.websocket import Connection, Limits
 from relay.speaking.hub import Hub
 from storage.database import Database
-from storage.tenancy.api_keys import Caller, Scope
+from storage.tenancy.api_keys import Caller, Deed, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,4 +47,5 @@ def _admit(caller: Caller, origin: str, came_at: float) -> Visitor:
     if caller.tenant is None or Scope.SPEAK not in caller.scopes:
         text = "speech needs a tenant's key with the scope `speak`"
         raise RequestRefused(403, "insufficient_scope", text, field="Authorization")
+    check_permitted(caller, Deed.SPEAK)
     return Visitor(caller.tenant, caller.key_id, caller.expires_at, caller.limits, origin, came_at)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -47,6 +47,38 @@ class Scope(StrEnum):
     """The service's own: tenants and their limits."""
 
 
+class Deed(StrEnum):
+    """What is done with a key."""
+
+    READ = "read"
+    END = "end"
+    """What people's rights need, and the safety of keys: delete a voice, withdraw a consent, revoke a key."""
+    REMOVE = "remove"
+    """Take anything else away: an alias, the tenant itself."""
+    CHANGE = "change"
+    """Make or change something."""
+    SPEAK = "speak"
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """What a tenant's state leaves its keys."""
+
+    scopes: frozenset[Scope]
+    deeds: frozenset[Deed]
+
+
+PERMITS: Mapping[TenantState, Permit] = {
+    TenantState.ACTIVE: Permit(frozenset(Scope), frozenset(Deed)),
+    # Whoever owes the service something still owes people an answer: GDPR, Art. 7(3), 15 and 17.
+    TenantState.SUSPENDED: Permit(frozenset(Scope), frozenset({Deed.READ, Deed.END})),
+    # To see what becomes of the deletion, and to end more of it.
+    TenantState.DELETING: Permit(frozenset({Scope.ADMIN}), frozenset({Deed.READ, Deed.END, Deed.REMOVE})),
+    TenantState.DELETED: Permit(frozenset(), frozenset()),
+}
+"""The one table of what the keys of a tenant in each state are good for."""
+
+
 @dataclass(frozen=True, slots=True)
 class ApiKey:
     """A key, without the key."""
@@ -73,6 +105,10 @@ class Caller:
     limits: Limits
     tenant_state: TenantState
 
+    def may(self, deed: Deed) -> bool:
+        """Whether the tenant's state permits it; scopes are asked for apart."""
+        return deed in PERMITS[self.tenant_state].deeds
+
 
 def hash_key(key: str) -> bytes:
     """The 32 bytes under which a key is kept."""
@@ -80,9 +116,9 @@ def hash_key(key: str) -> bytes:
 
 
 async def authenticate(database: Database, key: str) -> Caller | None:
-    """Whose key this is; None for one that is malformed, unknown, expired or revoked, or whose tenant is suspended.
+    """Whose key this is; None for one that is malformed, unknown, expired or revoked, or whose tenant is deleted.
 
-    The keys of a tenant that is being deleted are left the scope `admin`, to see what becomes of the deletion.
+    Its scopes are those that PERMITS leaves it; what else the tenant's state permits is for the doors to ask.
     """
     if not key.startswith(KEY_PREFIX) or len(key) > _KEY_TEXT_LIMIT or not key.isascii():
         return None
@@ -156,20 +192,18 @@ async def list_keys(connection: AsyncConnection, tenant: UUID | None, page: Page
     return cut(rows, page, _key, _place)
 
 
-async def find_valid(database: Database, key_ids: Collection[UUID], scope: Scope | None = None) -> set[UUID]:
-    """Which of these keys, of whatever tenants, still open something, or give this scope; as the operator."""
-    return set(await find_ends(database, key_ids, scope))
+async def find_valid(database: Database, key_ids: Collection[UUID], deed: Deed = Deed.READ) -> set[UUID]:
+    """Which of these keys, of whatever tenants, are still good for something, or for this; as the operator."""
+    return set(await find_ends(database, key_ids, deed))
 
 
 async def find_ends(
-    database: Database, key_ids: Collection[UUID], scope: Scope | None = None
+    database: Database, key_ids: Collection[UUID], deed: Deed = Deed.READ
 ) -> dict[UUID, datetime | None]:
     """The same, with the time when each expires: a key that was rotated got one while it was in use."""
-    query = _with_tenants(select(api_keys.c.id, api_keys.c.expires_at)).where(api_keys.c.id.in_(key_ids), *_valid())
-    if scope is not None:
-        query = query.where(literal(str(scope)) == any_(api_keys.c.scopes))
-    if scope not in (None, Scope.ADMIN):
-        query = query.where(or_(api_keys.c.tenant_id.is_(None), tenants.c.state != TenantState.DELETING))
+    query = _with_tenants(select(api_keys.c.id, api_keys.c.expires_at)).where(api_keys.c.id.in_(key_ids), *_valid(deed))
+    if deed is Deed.SPEAK:
+        query = query.where(literal(str(Scope.SPEAK)) == any_(api_keys.c.scopes))
     async with database.transaction(operator=True) as connection:
         return {row.id: row.expires_at for row in await connection.execute(query)}
 
@@ -178,12 +212,11 @@ def _with_tenants(query: Any) -> Any:
     return query.select_from(api_keys).join(tenants, tenants.c.id == api_keys.c.tenant_id, isouter=True)
 
 
-def _valid() -> tuple[ColumnElement[bool], ...]:
+def _valid(deed: Deed = Deed.READ) -> tuple[ColumnElement[bool], ...]:
+    """Every state that permits anything permits reading."""
     unexpired = or_(api_keys.c.expires_at.is_(None), api_keys.c.expires_at > func.now())
-    served = or_(
-        api_keys.c.tenant_id.is_(None),
-        and_(tenants.c.state != TenantState.SUSPENDED, tenants.c.state != TenantState.DELETED),
-    )
+    permits = [tenants.c.state != state for state, permit in PERMITS.items() if deed not in permit.deeds]
+    served = or_(api_keys.c.tenant_id.is_(None), and_(*permits))
     return api_keys.c.revoked_at.is_(None), unexpired, served
 
 
@@ -199,9 +232,7 @@ def _check_rotatable(row: Row[Any] | None) -> Row[Any]:
 
 def _caller(row: Row[Any]) -> Caller:
     state = TenantState.ACTIVE if row.state is None else TenantState(row.state)
-    scopes = frozenset(map(Scope, row.scopes))
-    if state is TenantState.DELETING:
-        scopes &= {Scope.ADMIN}
+    scopes = frozenset(map(Scope, row.scopes)) & PERMITS[state].scopes
     return Caller(row.id, row.tenant_id, scopes, row.expires_at, Limits.model_validate(row.limits or {}), state)
 
 

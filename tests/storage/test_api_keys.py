@@ -19,6 +19,8 @@ from storage.states import TenantState
 from storage.tenancy import api_keys
 from storage.tenancy.api_keys import (
     MAX_OVERLAP,
+    PERMITS,
+    Deed,
     Scope,
     authenticate,
     create_key,
@@ -103,18 +105,30 @@ async def test_a_key_ends_when_it_is_revoked_or_its_time_is_over(store: Store) -
     assert await find_valid(store.database, []) == set()
 
 
-async def test_a_suspended_tenants_keys_open_nothing_until_it_is_active_again(store: Store) -> None:
-    """All of them, and of nobody else's any."""
+def test_the_table_has_every_state_and_who_permits_anything_permits_reading() -> None:
+    """Nobody who may do something is kept from looking; only an active tenant speaks and makes something new."""
+    assert set(PERMITS) == set(TenantState)
+    for state, permit in PERMITS.items():
+        assert (Deed.READ in permit.deeds) == bool(permit.deeds) == bool(permit.scopes)
+        assert (state is TenantState.ACTIVE) == bool(permit.deeds & {Deed.SPEAK, Deed.CHANGE})
+
+
+async def test_a_suspended_tenants_keys_do_what_peoples_rights_need_until_it_is_active_again(store: Store) -> None:
+    """All of them; they keep their scopes, and of nobody else's any is touched."""
     key_id, key = await _make(store)
     async with store.database.transaction(operator=True) as connection:
         other = (await create_tenant(connection, "other")).id
         others, others_key = await create_key(connection, other, name="", scopes=[Scope.SPEAK], expires_at=None)
     await _set_state(store, TenantState.SUSPENDED)
-    assert await authenticate(store.database, key) is None
-    assert await authenticate(store.database, others_key.get_secret_value()) is not None
-    assert await find_valid(store.database, [key_id, others.id]) == {others.id}
+    caller, stranger = [await authenticate(store.database, it) for it in (key, others_key.get_secret_value())]
+    assert caller is not None and stranger is not None
+    assert (set(caller.scopes), caller.tenant_state) == ({Scope.SPEAK}, TenantState.SUSPENDED)
+    assert {deed for deed in Deed if caller.may(deed)} == {Deed.READ, Deed.END}
+    assert {deed for deed in Deed if stranger.may(deed)} == set(Deed)
+    assert await find_valid(store.database, [key_id, others.id]) == {key_id, others.id}
+    assert await find_valid(store.database, [key_id, others.id], Deed.SPEAK) == {others.id}
     await _set_state(store, TenantState.ACTIVE)
-    assert await authenticate(store.database, key) is not None
+    assert await find_valid(store.database, [key_id, others.id], Deed.SPEAK) == {key_id, others.id}
 
 
 async def test_a_tenant_that_is_being_deleted_may_only_watch(store: Store) -> None:
@@ -125,7 +139,8 @@ async def test_a_tenant_that_is_being_deleted_may_only_watch(store: Store) -> No
     caller = await authenticate(store.database, key)
     assert caller is not None
     assert (set(caller.scopes), caller.tenant_state) == ({Scope.ADMIN}, TenantState.DELETING)
-    assert await find_valid(store.database, [speaking], Scope.SPEAK) == set()
+    assert {deed for deed in Deed if caller.may(deed)} == {Deed.READ, Deed.END, Deed.REMOVE}
+    assert await find_valid(store.database, [speaking], Deed.SPEAK) == set()
     await _set_state(store, TenantState.DELETED)
     assert await authenticate(store.database, key) is None
 
