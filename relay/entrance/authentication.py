@@ -9,7 +9,7 @@ from relay.errors import ServiceUnavailable, Unauthorized
 from storage.database import Database, bounded
 from storage.errors import ServerUnavailable
 from storage.tenancy import api_keys
-from storage.tenancy.api_keys import Caller
+from storage.tenancy.api_keys import Caller, hash_key
 
 _SCHEME = "bearer "
 
@@ -19,18 +19,25 @@ async def authenticate(
 ) -> Caller:
     """Whose key the request carries (RFC 6750, "Authorization Request Header Field"), counted against their rate.
 
+    Where too many wrong keys came from, only those that are known still open; who brings none has tried none out.
     Raises Unauthorized, Refused when too much is asked, or ServiceUnavailable when the keys cannot be looked up.
     """
-    origin = find_origin(request)
-    await limiter.check_address(origin)
-    header = request.headers.get("authorization", "")
+    key = _read_key(request)
+    if not key:
+        raise Unauthorized
+    origin, hashed, known = find_origin(request), hash_key(key), limiter.known
+    if not known.knows(hashed):
+        await limiter.check_address(origin)
+    asked_at = known.clock()
     try:
-        caller = await _look_up(database, header)
+        caller = await bounded(api_keys.authenticate(database, key))
     except ServerUnavailable as error:
         raise ServiceUnavailable from error
     if caller is None:
+        known.forget(hashed)
         await limiter.note_failure(origin)
         raise Unauthorized
+    known.remember(hashed, caller, asked_at)
     await limiter.check(caller, kind)
     return caller
 
@@ -40,7 +47,6 @@ def find_origin(request: HTTPConnection) -> str:
     return name_address(request.client.host if request.client else None)
 
 
-async def _look_up(database: Database, header: str) -> Caller | None:
-    if not header.lower().startswith(_SCHEME):
-        return None
-    return await bounded(api_keys.authenticate(database, header[len(_SCHEME) :].strip()))
+def _read_key(request: HTTPConnection) -> str:
+    header = request.headers.get("authorization", "")
+    return header[len(_SCHEME) :].strip() if header.lower().startswith(_SCHEME) else ""

@@ -45,10 +45,11 @@ class Gate:
         rates = connect(settings.redis_url, connections=_RATE_CONNECTIONS)
         redis = connect(settings.redis_url, connections=_OTHER_CONNECTIONS)
         try:
+            limiter = RateLimiter(rates, settings.max_wrong_keys_per_minute)
             yield cls(
-                RateLimiter(rates, settings.max_wrong_keys_per_minute),
+                limiter,
                 Quotas(redis, SystemClock()),
-                Watch(redis, database),
+                Watch(redis, database, limiter.known),
                 SpeechNotes(redis),
                 Casting(database, keyring),
             )

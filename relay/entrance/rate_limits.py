@@ -26,6 +26,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from relay import metrics
+from relay.entrance.known_keys import KnownKeys
 from relay.errors import Refused
 from storage.tenancy.api_keys import Caller
 from storage.tenancy.limits import Limits
@@ -66,6 +67,8 @@ class RateLimiter:
         shared = RedisStorage("async+redis://", implementation="redispy", key_prefix=PREFIX, **options)
         self._shared = _Windows(shared)
         self._clock = clock
+        self.known = KnownKeys(clock)
+        """Whose keys are not held to what else comes from their address; a watch takes away what is revoked."""
         self._failures = RateLimitItemPerMinute(failures_per_minute, namespace="failure")
         self._away_until = -math.inf
         self._away = False
@@ -79,7 +82,7 @@ class RateLimiter:
             raise await self._refuse(item, who, f"you may send {item.amount} {kind}s a minute")
 
     async def check_address(self, host: str | None) -> None:
-        """Before any key is looked up: raises Refused when too many wrong ones came from this address."""
+        """Before an unknown key is looked up: raises Refused when too many wrong ones came from this address."""
         where = group_address(host)
         if not await self._ask(lambda windows: windows.test(self._failures, where)):
             raise await self._refuse(self._failures, where, "too many wrong keys came from your address")

@@ -2,7 +2,7 @@
 
 One listener a process for each. A broadcast may be missed (Redis away, a connection that came in between), so whenever
 something may have been, the keys of all open connections are looked up in one query, and once a minute in any case;
-the voices in use are looked for among the tombstones.
+the voices in use are looked for among the tombstones. What is heard of keys is also told to those who remember them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from redis.exceptions import RedisError
 
 from relay import metrics
 from relay.cancellation import end, is_cancelled
+from relay.entrance.known_keys import KnownKeys
 from storage.database import Database, bounded
 from storage.errors import ServerUnavailable
 from storage.redis import silenced_key, translated
@@ -65,9 +66,12 @@ class Watched(Protocol):
 class Watch:
     """Knows every open connection of this process; `run` hears of revocations and silences for them."""
 
-    def __init__(self, redis: Redis, database: Database, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, redis: Redis, database: Database, known: KnownKeys, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._redis = redis
         self._database = database
+        self._known = known
         self._clock = clock
         self._connections: set[Watched] = set()
         self._news_at = clock()
@@ -120,6 +124,7 @@ class Watch:
         A tenant's id stands for all its keys. After any news all are looked up: a key that was rotated expires sooner.
         """
         self._news_at = self._clock()
+        self._known.hear(key_or_tenant)
         self._doubt.set()
         for connection in list(self._connections):
             if key_or_tenant in (connection.key_id, connection.tenant):

@@ -14,6 +14,7 @@ import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redis.asyncio import Redis
 from sqlalchemy import update
 from starlette.requests import HTTPConnection
 from websockets.asyncio.client import connect as connect_socket
@@ -30,7 +31,8 @@ from storage.states import TenantState
 from storage.tables import tenants
 from storage.tenancy.api_keys import Caller
 from storage.tenancy.limits import Limits
-from tests.conftest import MakeTenant, RunningStack
+from tests.conftest import DEADLINE_S, MakeTenant, RunningStack
+from tests.relay.conftest import open_socket, revoke
 
 FAILURES = 5
 
@@ -208,14 +210,15 @@ async def test_a_stranger_is_turned_away_and_nobody_else_with_him(
         assert status(await client.get("/v1/voices", headers=wrong)) == (429, "rate_limited", True)
         stranger = {**right, "X-Forwarded-For": "192.0.2.1"}
         assert status(await client.get("/v1/voices", headers=stranger)) == (429, "rate_limited", True)
-        neighbour = {**right, "X-Forwarded-For": "192.0.2.2"}
-        assert status(await client.get("/v1/voices", headers=neighbour)) == (200, "", False)
     url = stack.relay_url.replace("http", "ws") + "/v1/stream"
     with pytest.raises(InvalidStatus) as caught:
         async with connect_socket(url, additional_headers=stranger):
             pass
     assert caught.value.response.status_code == 429
     assert 1 <= int(caught.value.response.headers["Retry-After"]) <= 60
+    neighbour = {**right, "X-Forwarded-For": "192.0.2.2"}
+    async with httpx2.AsyncClient(base_url=stack.relay_url) as client:
+        assert status(await client.get("/v1/voices", headers=neighbour)) == (200, "", False)
     async with connect_socket(url, additional_headers=neighbour) as connection:
         assert json.loads(await connection.recv())["type"] == "hello"
 
@@ -240,7 +243,51 @@ async def test_nobody_can_pretend_to_be_elsewhere(
         assert await ask(other.key) == (200, "", False)
         for number in range(FAILURES):
             assert await ask("tr_wrong", number) == (401, "unauthorized", False)
-        assert await ask(other.key, 99) == (429, "rate_limited", True)
+        assert await ask("tr_wrong", 99) == (429, "rate_limited", True)
+
+
+async def test_who_was_let_in_just_now_is_not_locked_out_by_a_neighbour(
+    start_relay: Callable[..., RunningStack], make_tenant: MakeTenant, database: Database, redis: Redis
+) -> None:
+    """Of a locked address the keys that this relay has found valid still open; not new ones, nor revoked ones."""
+    stack = start_relay(max_wrong_keys_per_minute=FAILURES)
+    seen, lost, fresh = await make_tenant("acme"), await make_tenant("acme"), await make_tenant("other")
+    async with httpx2.AsyncClient(base_url=stack.relay_url) as client:
+
+        async def ask(key: str) -> int:
+            answer = await client.get("/v1/voices", headers={"Authorization": f"Bearer {key}"})
+            return int(answer.status_code)
+
+        assert [await ask(seen.key), await ask(lost.key)] == [200, 200]
+        assert [await ask("tr_wrong") for _ in range(FAILURES + 1)] == [401] * FAILURES + [429]
+        assert [await ask(seen.key), await ask(lost.key), await ask(fresh.key)] == [200, 200, 429]
+        async with open_socket(stack, seen.key), open_socket(stack, lost.key) as connection:
+            await revoke(database, redis, lost.key_id)
+            async with asyncio.timeout(DEADLINE_S):
+                await connection.wait_closed()
+        # Not even looked up: that would be 401, once.
+        assert [await ask(lost.key), await ask(seen.key)] == [429, 200]
+
+
+async def test_a_request_without_a_key_tries_none_out(
+    start_relay: Callable[..., RunningStack], make_tenant: MakeTenant
+) -> None:
+    """It is refused as ever, and locks nobody out; a text that is no key is a wrong one."""
+    stack = start_relay(max_wrong_keys_per_minute=FAILURES)
+    tenant = await make_tenant("acme")
+    async with httpx2.AsyncClient(base_url=stack.relay_url) as client:
+
+        async def ask(*headers: str) -> int:
+            sent = [("Authorization", header) for header in headers]
+            return int((await client.get("/v1/voices", headers=sent)).status_code)
+
+        for _ in range(FAILURES):
+            assert [await ask(), await ask(""), await ask("Bearer"), await ask("Basic dXNlcg==")] == [401] * 4
+        assert await ask("Bearer nonsense") == 401
+        assert await ask(f"Bearer {tenant.key}") == 200
+        for _ in range(FAILURES - 1):
+            assert await ask("Bearer nonsense") == 401
+        assert [await ask("Bearer nonsense"), await ask()] == [429, 401]
 
 
 @given(st.ip_addresses(v=4))

@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 from sqlalchemy import update
 
 from relay.entrance import revocations
+from relay.entrance.known_keys import KnownKeys
 from relay.entrance.revocations import Watch
 from storage.database import Database
 from storage.settings import Settings
@@ -53,9 +54,9 @@ def peer_of(tenant: Tenant, **more: Any) -> Peer:
 
 
 @asynccontextmanager
-async def watching(redis: Redis, database: Database) -> AsyncIterator[Watch]:
+async def watching(redis: Redis, database: Database, known: KnownKeys | None = None) -> AsyncIterator[Watch]:
     """A watch that listens."""
-    watch = Watch(redis, database)
+    watch = Watch(redis, database, known or KnownKeys())
     task = asyncio.create_task(watch.run())
     try:
         async with asyncio.timeout(DEADLINE_S):
@@ -90,6 +91,23 @@ async def test_a_key_revoked_between_its_look_up_and_its_connection_is_found(
         watch.join(peer, looked_up_at)
         await wait_for(peer)
         assert not stranger.ends.is_set()
+
+
+async def test_a_revoked_key_is_known_no_more(database: Database, redis: Redis, make_tenant: MakeTenant) -> None:
+    """As soon as the watch hears of it, connection or not."""
+    tenant, other = await make_tenant("acme"), await make_tenant("other")
+    known = KnownKeys()
+    async with watching(redis, database, known) as watch:
+        witness = Peer(uuid4(), uuid4())
+        watch.join(witness, time.monotonic())
+        for one in (tenant, other):
+            caller = await keys.authenticate(database, one.key)
+            assert caller is not None
+            known.remember(keys.hash_key(one.key), caller, time.monotonic())
+        await revoke(database, redis, tenant.key_id)
+        await tell_relays(redis, witness.key_id)
+        await wait_for(witness)
+        assert [known.knows(keys.hash_key(one.key)) for one in (tenant, other)] == [False, True]
 
 
 async def test_keys_are_looked_up_again_although_nothing_was_heard(
