@@ -6,10 +6,9 @@
 
 from __future__ import annotations
 
-import base64
+import contextlib
 import functools
 import os
-import secrets
 import shutil
 import signal
 import tempfile
@@ -20,12 +19,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import psycopg
 import pytest
 import redis
-from psycopg import sql
 from pydantic import SecretStr
-from sqlalchemy import make_url
 
 from storage.database import Database
 from storage.encryption.keyring import Keyring
@@ -35,6 +31,7 @@ from storage.tenancy.tenants import create_tenant, find_tenant_named
 from storage.voices.consents import Statement, Terms, grant_consent
 from storage.voices.versions import Enrolled, complete_enrolment
 from storage.voices.voices import create_voice
+from tests.databases import find_room, lend_settings
 from timbrelay.environment import Environment
 from timbrelay.stack.folder import DataFolder
 from timbrelay.stack.local import is_ready, wait_ready
@@ -48,10 +45,6 @@ DEADLINE_S = 30.0
 TENANT_SCOPES = (Scope.SPEAK, Scope.ENROL, Scope.ADMIN)
 TERMS = Terms("2026-11", "en", "voice cloning", None)
 STATEMENT = Statement("A. Person", "I agree.")
-MEMORY = Path("/dev/shm")
-ROOM_BYTES = 2**30
-"""What the servers of a whole run need at most: the log of Postgres, one database at a time, and Valkey."""
-
 _OURS = ("TIMBRELAY_", "DATABASE_", "REDIS_URL")
 
 
@@ -80,7 +73,7 @@ def clean_variables() -> dict[str, str]:
 def servers(clean_variables: dict[str, str]) -> Iterator[Servers]:
     """Our own Postgres (migrated, fsync off) and Valkey on temporary data."""
     # Not in pytest's own temporary folder: where it has to run as nobody, Postgres could not enter that.
-    home = Path(tempfile.mkdtemp(prefix="timbrelay-test-", dir=_find_room()))
+    home = Path(tempfile.mkdtemp(prefix="timbrelay-test-", dir=find_room()))
     try:
         environment = Environment.read({**clean_variables, "TIMBRELAY_HOME": str(home)})
         folder = DataFolder(home)
@@ -93,26 +86,10 @@ def servers(clean_variables: dict[str, str]) -> Iterator[Servers]:
 
 
 @pytest.fixture
-def settings(servers: Servers, tmp_path: Path) -> Iterator[Settings]:
-    """Settings with a fresh, migrated database, an empty Valkey and a root key."""
-    name = f"test_{secrets.token_hex(6)}"
-    with psycopg.connect(_with_database(servers.database_owner_url, "postgres"), autocommit=True) as connection:
-        template = make_url(servers.database_owner_url).database or ""
-        connection.execute(
-            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
-        )
-        with redis.Redis.from_url(servers.redis_url) as client:
-            client.flushall()
-        yield Settings.model_validate(
-            {
-                "DATABASE_URL": _with_database(servers.database_url, name),
-                "DATABASE_OWNER_URL": _with_database(servers.database_owner_url, name),
-                "REDIS_URL": servers.redis_url,
-                "root_key": base64.b64encode(secrets.token_bytes(32)).decode(),
-                "bundle": Environment.read({}).root / "bundles" / "base",
-            }
-        )
-        _drop_database(connection, name)
+def settings(servers: Servers) -> Iterator[Settings]:
+    """The test's own."""
+    with lend_settings(servers) as lent:
+        yield lent
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +217,31 @@ class RunningStack:
 StartStack = Callable[..., RunningStack]
 
 
+@contextlib.contextmanager
+def run_stacks(servers: Servers, settings: Settings, variables: dict[str, str], folder: Path) -> Iterator[StartStack]:
+    """What starts stacks with these settings, and ends them all afterwards. `variables` are the machine's."""
+    supervisors: list[Supervisor] = []
+
+    def start(*, workers: int = 1, only: tuple[str, ...] | None = None, **changed: Any) -> RunningStack:
+        # A machine that does other work beside the tests holds few listeners, and would refuse those that a test wants.
+        changed.setdefault("worker_capacity", 100)
+        log = folder / f"stack-{len(supervisors)}.log"
+        supervisors.append(Supervisor(log))
+        services = _plan(servers, settings.model_copy(update=changed), variables, folder, workers)
+        stack = RunningStack(services, supervisors[-1], servers.valkey)
+        names = only if only is not None else (*map(worker_name, range(workers)), "relay", "celery")
+        for name in names:
+            stack.start(name)
+        stack.wait_ready()
+        return stack
+
+    try:
+        yield start
+    finally:
+        for supervisor in supervisors:
+            supervisor.stop()
+
+
 @pytest.fixture
 def start_stack(
     servers: Servers, settings: Settings, clean_variables: dict[str, str], tmp_path: Path
@@ -248,24 +250,8 @@ def start_stack(
 
     Further arguments are fields of the settings; `only=("relay",)` starts just those. Returns when all are ready.
     """
-    supervisors: list[Supervisor] = []
-
-    def start(*, workers: int = 1, only: tuple[str, ...] | None = None, **changed: Any) -> RunningStack:
-        # A machine that does other work beside the tests holds few listeners, and would refuse those that a test wants.
-        changed.setdefault("worker_capacity", 100)
-        log = tmp_path / f"stack-{len(supervisors)}.log"
-        supervisors.append(Supervisor(log))
-        services = _plan(servers, settings.model_copy(update=changed), clean_variables, tmp_path, workers)
-        stack = RunningStack(services, supervisors[-1], servers.valkey)
-        names = only if only is not None else (*map(worker_name, range(workers)), "relay", "celery")
-        for name in names:
-            stack.start(name)
-        stack.wait_ready()
-        return stack
-
-    yield start
-    for supervisor in supervisors:
-        supervisor.stop()
+    with run_stacks(servers, settings, clean_variables, tmp_path) as start:
+        yield start
 
 
 def _plan(servers: Servers, settings: Settings, variables: dict[str, str], folder: Path, workers: int) -> Services:
@@ -279,23 +265,6 @@ def _variables(settings: Settings) -> dict[str, str]:
     given = settings.model_dump(exclude={"database_url", "database_owner_url", "redis_url"}, exclude_defaults=True)
     texts = {name: value.get_secret_value() if isinstance(value, SecretStr) else value for name, value in given.items()}
     return {f"TIMBRELAY_{name.upper()}": str(value) for name, value in texts.items()}
-
-
-def _find_room() -> Path | None:
-    """Memory, where there is enough: a busy disk takes a third of a second for each test's database. None: a disk."""
-    usable = MEMORY.is_dir() and os.access(MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(MEMORY).free >= ROOM_BYTES
-    return MEMORY if usable else None
-
-
-def _drop_database(connection: psycopg.Connection, name: str) -> None:
-    """Postgres itself would look only every tenth of a second whether the last session of a database has ended."""
-    end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = %s"
-    wait_until(lambda: connection.execute(end, [name]).fetchone() == (0,))
-    connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
-
-
-def _with_database(url: str, name: str) -> str:
-    return make_url(url).set(database=name).render_as_string(hide_password=False)
 
 
 def _answers(redis_url: str) -> bool:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import httpx2
+import psycopg
 import pytest
 import redis
+from psycopg import sql
 
 from storage.database import Database
 from storage.redis import WORKERS, worker_key
 from storage.settings import Settings
 from storage.streams.presence import WorkerLoad
 from storage.tenancy.api_keys import Scope, create_key
-from tests.conftest import MakeTenant, RunningStack, StartStack, Tenant
+from tests.conftest import MakeTenant, RunningStack, StartStack, Tenant, run_stacks
+from tests.databases import lend_settings
+from tests.storage.catalogue import SHARED
+from timbrelay.stack.servers import Servers
 
 CONSENT = {
     "signer": "A. Person",
@@ -33,10 +38,60 @@ EMBEDDING = bytes(1024)
 Http = httpx2.AsyncClient
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A relay alone with a database of its own, and what Valkey holds while it has had nothing to do."""
+
+    settings: Settings
+    stack: RunningStack
+    keys: frozenset[bytes]
+
+    def empty(self) -> None:
+        """No tenant is there any more, and nothing of theirs."""
+        ours = "schemaname IN ('public', 'keyring') AND schemaname || '.' || tablename <> ALL (%s)"
+        query = f"SELECT schemaname, tablename FROM pg_tables WHERE {ours}"  # noqa: S608
+        with psycopg.connect(self.settings.owner_url, autocommit=True) as connection:
+            found = connection.execute(query, [list(SHARED)]).fetchall()
+            tables = sql.SQL(", ").join(sql.Identifier(*names) for names in found)
+            # The audit log can only grow, for whoever minds its trigger.
+            connection.execute("SET session_replication_role = 'replica'")
+            connection.execute(sql.SQL("TRUNCATE {}").format(tables))
+        with redis.Redis.from_url(self.settings.redis_url) as client:
+            for key in set(client.scan_iter()) - self.keys:
+                client.delete(key)
+
+
+@pytest.fixture(scope="module")
+def shared(
+    servers: Servers, clean_variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shared]:
+    """The one relay of a module."""
+    folder = tmp_path_factory.mktemp("shared")
+    with lend_settings(servers) as lent, run_stacks(servers, lent, clean_variables, folder) as start:
+        stack = start_relay(start)
+        with redis.Redis.from_url(lent.redis_url) as client:
+            keys = frozenset(client.scan_iter())
+        yield Shared(lent, stack, keys)
+
+
 @pytest.fixture
-def stack(start_stack: StartStack, settings: Settings) -> RunningStack:
-    """A relay alone, which became ready by a worker that is not there."""
-    return start_relay(start_stack)
+def settings(request: pytest.FixtureRequest) -> Settings:
+    """The test's own, or in a module that says `ONE_RELAY = True`, those of its relay, without any tenant."""
+    if not getattr(request.module, "ONE_RELAY", False):
+        own: Settings = request.getfixturevalue("settings")
+        return own
+    shared: Shared = request.getfixturevalue("shared")
+    shared.empty()
+    return shared.settings
+
+
+@pytest.fixture
+def stack(request: pytest.FixtureRequest, settings: Settings) -> RunningStack:
+    """A relay alone, which became ready by a worker that is not there; the module's, if there is one."""
+    if getattr(request.module, "ONE_RELAY", False):
+        shared: Shared = request.getfixturevalue("shared")
+        return shared.stack
+    return start_relay(request.getfixturevalue("start_stack"))
 
 
 def start_relay(start_stack: StartStack, **changed: Any) -> RunningStack:

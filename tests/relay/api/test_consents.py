@@ -27,6 +27,8 @@ from tests.relay.api.conftest import (
     read_actions,
 )
 
+ONE_RELAY = True
+
 
 async def test_a_consent_is_kept_and_names_the_person_only_where_it_is_asked_for(http: Http) -> None:
     """The answer and the list hold the terms; reading the one shows who agreed to what."""

@@ -16,6 +16,7 @@ from relay.api.entity_tags import check_match, matches_weakly, tag_of
 from relay.api.keeping import Kept
 from relay.errors import InvalidRequest, RelayError
 
+ONE_RELAY = True
 TIMES = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 1), timezones=st.just(UTC))
 READERS: list[Callable[[str, str], object]] = [read_place, read_count, read_word]
 

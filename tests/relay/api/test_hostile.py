@@ -16,6 +16,7 @@ from relay.errors import RequestRefused
 from tests.conftest import MakeVoice, RunningStack, Tenant
 from tests.relay.api.conftest import CONSENT, EMBEDDING, RECORDING, Enrol, Http, check_problem
 
+ONE_RELAY = True
 JSON = {"Content-Type": "application/json"}
 
 

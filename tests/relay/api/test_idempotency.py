@@ -12,6 +12,8 @@ from storage.tables import idempotency_keys
 from tests.conftest import Tenant
 from tests.relay.api.conftest import CONSENT, RECORDING, Grant, Http, check_problem
 
+ONE_RELAY = True
+
 
 async def test_the_same_request_is_done_once_and_answered_twice(http: Http, grant: Grant) -> None:
     """Whatever the boundary and order of a form: it is the same voice, and the answer says that it is a replay."""

@@ -14,6 +14,7 @@ from tests.relay.api.conftest import EMBEDDING, Grant, Http, check_problem, knoc
 from tests.relay.api.test_doors import OPERATIONS
 from tests.relay.conftest import open_socket
 
+ONE_RELAY = True
 CODE = "tenant_suspended"
 MAY = {
     ("DELETE", "/v1/voices/{voice}"),

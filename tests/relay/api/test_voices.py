@@ -19,6 +19,8 @@ from storage.voices.versions import Enrolled, complete_enrolment, load_embedding
 from tests.conftest import MakeVoice, RunningStack, Tenant
 from tests.relay.api.conftest import EMBEDDING, RECORDING, Enrol, Grant, Http, check_problem, read_actions
 
+ONE_RELAY = True
+
 
 async def test_a_recording_becomes_a_pending_voice_of_its_tenant_alone(
     http: Http, stranger: Http, enrol: Enrol, grant: Grant
