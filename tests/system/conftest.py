@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -10,11 +11,17 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import MakeVoice
 from tests.system.enrolling import start_enrolling as start_enrolling
 from timbrelay.client import Chunk, Client, Context
+from worker.enrolment.recording import read_recording
+from worker.sv2tts.bundle import Bundle
+from worker.sv2tts.encoder import SpeakerEncoder
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = {"low": ROOT / "samples" / "reference-low.wav", "high": ROOT / "samples" / "reference-high.wav"}
+SPEECH = ("worker", "relay")
+"""`start_stack(only=SPEECH)`: all that speaking needs, at half of what it takes to start Celery as well."""
 LONG_SENTENCE = "Extraordinarily complicated international telecommunications regulations"
 """Few words and many syllables: long enough to be disturbed in the middle."""
 
@@ -71,18 +78,32 @@ async def hear(context: Context, on_chunk: Callable[[Chunk], None] | None = None
 MakeSpeaker = Callable[..., Awaitable[Speaker]]
 
 
+@functools.cache
+def embed(sample: str) -> bytes:
+    """What an enrolment makes of a sample: the embedding as it is kept, 256 float32 in little endian."""
+    recording = read_recording(SAMPLES[sample].read_bytes(), max_bytes=10 * 1024 * 1024).samples
+    return SpeakerEncoder(Bundle.load(ROOT / "bundles" / "base")).embed(recording).astype("<f4").tobytes()
+
+
 @pytest.fixture
-async def make_speaker(make_tenant: Callable[[str], Awaitable[Any]]) -> AsyncIterator[MakeSpeaker]:
-    """`await make_speaker(stack, "acme", "low")`: a tenant with an enrolled sample."""
+async def make_speaker(
+    make_tenant: Callable[[str], Awaitable[Any]], make_voice: MakeVoice
+) -> AsyncIterator[MakeSpeaker]:
+    """`await make_speaker(stack, "acme", "low")`: a tenant with an enrolled sample.
+
+    It is enrolled through the API; in a stack without Celery it is there at once, with the same embedding.
+    """
     clients: list[Client] = []
 
     async def make(stack: Any, tenant: str, sample: str) -> Speaker:
-        key = (await make_tenant(tenant)).key
-        client = Client(stack.relay_url, key)
+        made = await make_tenant(tenant)
+        client = Client(stack.relay_url, made.key)
         clients.append(client)
+        if "celery" not in stack.processes:
+            return Speaker(client, str(await make_voice(made.id, embedding=embed(sample), name=sample)), made.key)
         consent = await client.create_consent("Nobody", "The recording is synthetic.")
         pending = await client.enroll(sample, consent.id, SAMPLES[sample].read_bytes())
-        return Speaker(client, (await client.wait_ready(pending.id)).id, key)
+        return Speaker(client, (await client.wait_ready(pending.id)).id, made.key)
 
     yield make
     for client in clients:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import DEADLINE_S, MakeVoice, wait_until
-from tests.system.conftest import LONG_SENTENCE, Heard, MakeSpeaker, hear
+from tests.system.conftest import LONG_SENTENCE, SPEECH, Heard, MakeSpeaker, hear
 from timbrelay.client import Chunk, RelayError
 
 TEXTS = [f"{LONG_SENTENCE}.", "Yes.", "What time is it over there right now?", "A cup of tea, please. And then?"]
@@ -28,7 +28,7 @@ async def test_in_a_crowd_each_hears_what_he_would_hear_alone(
     start_stack: Callable[..., Any], make_speaker: MakeSpeaker
 ) -> None:
     """Twelve listeners in two voices at once, four of whom hang up in the middle: bit for bit the undisturbed runs."""
-    stack = start_stack()
+    stack = start_stack(only=SPEECH)
     speakers = [await make_speaker(stack, "acme", "low"), await make_speaker(stack, "other", "high")]
     alone = {(s.voice, text): (await s.speak(text)).pcm for s in speakers for text in TEXTS}
 
@@ -81,7 +81,7 @@ async def test_a_voice_of_no_numbers_fails_alone(
     start_stack: Callable[..., Any], make_speaker: MakeSpeaker, make_voice: MakeVoice, make_tenant: Any
 ) -> None:
     """Its listener is told, the worker counts it and goes on, and whoever is heard meanwhile notices nothing."""
-    stack = start_stack()
+    stack = start_stack(only=SPEECH)
     speaker = await make_speaker(stack, "acme", "low")
     tenant = (await make_tenant("acme")).id
     broken = str(await make_voice(UUID(str(tenant)), embedding=np.full(256, np.nan, "<f4").tobytes()))
@@ -104,7 +104,7 @@ async def test_redis_away_until_both_sides_have_noticed_is_not_heard(
     start_stack: Callable[..., Any], make_speaker: MakeSpeaker
 ) -> None:
     """Workers and relays wait for it and go on where they were, each sample once."""
-    stack = start_stack()
+    stack = start_stack(only=SPEECH)
     speaker = await make_speaker(stack, "acme", "low")
     text = f"{LONG_SENTENCE}. " * 4
     undisturbed = await speaker.speak(text)

@@ -11,7 +11,7 @@ import redis
 
 from storage.redis import CONSUMER_GROUP, JOBS
 from tests.conftest import wait_until
-from tests.system.conftest import LONG_SENTENCE, MakeSpeaker, hear
+from tests.system.conftest import LONG_SENTENCE, SPEECH, MakeSpeaker, hear
 from timbrelay.client import Chunk, ConnectionLost, RelayError
 
 TEXT = f"{LONG_SENTENCE}. Afterwards something short."
@@ -35,7 +35,7 @@ async def test_a_worker_killed_in_mid_sentence_is_not_heard(
     start_stack: Callable[..., Any], make_speaker: MakeSpeaker
 ) -> None:
     """Another worker takes over, and the listener hears, bit for bit, what an undisturbed run gives."""
-    stack = start_stack(workers=2)
+    stack = start_stack(workers=2, only=("worker-2", *SPEECH))
     speaker = await make_speaker(stack, "acme", "low")
     undisturbed = await speaker.speak(TEXT)
     killed: list[int] = []
@@ -57,7 +57,7 @@ async def test_a_worker_that_hangs_and_comes_back_does_not_repeat_itself(
     start_stack: Callable[..., Any], make_speaker: MakeSpeaker
 ) -> None:
     """Two workers on one sentence, the stopped one waking up later, give each sample once."""
-    stack = start_stack(workers=2)
+    stack = start_stack(workers=2, only=("worker-2", *SPEECH))
     speaker = await make_speaker(stack, "acme", "low")
     undisturbed = await speaker.speak(TEXT)
     stopped: list[str] = []
@@ -79,7 +79,7 @@ async def test_the_only_worker_killed_and_started_again_finishes_its_sentence(
     start_stack: Callable[..., Any], make_speaker: MakeSpeaker
 ) -> None:
     """What a dead worker held waits for the next one."""
-    stack = start_stack()
+    stack = start_stack(only=SPEECH)
     speaker = await make_speaker(stack, "acme", "low")
     undisturbed = await speaker.speak(TEXT)
     killed: list[int] = []
@@ -96,7 +96,7 @@ async def test_the_only_worker_killed_and_started_again_finishes_its_sentence(
 
 async def test_a_killed_relays_work_ends_soon(start_stack: Callable[..., Any], make_speaker: MakeSpeaker) -> None:
     """Its clients lose the connection, no job of it stays pending, and a new relay serves at once."""
-    stack = start_stack()
+    stack = start_stack(only=SPEECH)
     speaker = await make_speaker(stack, "acme", "low")
     undisturbed = await speaker.speak(TEXT)
     async with speaker.client.connect() as connection:
@@ -121,7 +121,7 @@ async def test_redis_restarted_in_mid_text_is_not_heard(
     start_stack: Callable[..., Any], make_speaker: MakeSpeaker, kill: bool
 ) -> None:
     """Relay and worker find it again, and the text goes on where it was, each sample once."""
-    stack = start_stack()
+    stack = start_stack(only=SPEECH)
     speaker = await make_speaker(stack, "acme", "low")
     text = f"{LONG_SENTENCE}. " * 6
     undisturbed = await speaker.speak(text)
@@ -143,7 +143,7 @@ async def test_redis_emptied_in_mid_text_is_not_heard(
     start_stack: Callable[..., Any], make_speaker: MakeSpeaker
 ) -> None:
     """Even with every job and result lost, what is under way is handed out again."""
-    stack = start_stack()
+    stack = start_stack(only=SPEECH)
     speaker = await make_speaker(stack, "acme", "low")
     text = f"{LONG_SENTENCE}. " * 6
     undisturbed = await speaker.speak(text)
@@ -165,7 +165,7 @@ async def test_a_worker_that_is_asked_to_stop_finishes_its_sentence(
     start_stack: Callable[..., Any], make_speaker: MakeSpeaker
 ) -> None:
     """A drain cuts nobody off, leaves no job behind and takes the worker's name out of the group."""
-    stack = start_stack()
+    stack = start_stack(only=SPEECH)
     speaker = await make_speaker(stack, "acme", "low")
     undisturbed = await speaker.speak(f"{LONG_SENTENCE}.")
     asked: list[int] = []

@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 
 from storage.states import VoiceState
 from tests.conftest import DEADLINE_S, wait_until
-from tests.system.conftest import LONG_SENTENCE, SAMPLES, MakeSpeaker, hear
+from tests.system.conftest import LONG_SENTENCE, SAMPLES, SPEECH, MakeSpeaker, hear
 from timbrelay.client import Chunk, RelayError, Sentence
 
 TEXT = "The quick brown fox is here. It jumps over the lazy dog. And then it goes home."
@@ -26,7 +26,7 @@ async def test_two_tenants_at_once_hear_what_each_hears_alone(
     start_stack: Callable[..., Any], make_speaker: MakeSpeaker
 ) -> None:
     """Six contexts of two tenants in two voices at once: every one is, byte for byte, its solo run."""
-    stack = start_stack()
+    stack = start_stack(only=SPEECH)
     low, high = await make_speaker(stack, "acme", "low"), await make_speaker(stack, "other", "high")
     alone = {speaker.voice: (await speaker.speak(TEXT)).pcm for speaker in (low, high)}
     assert alone[low.voice] != alone[high.voice]
@@ -38,7 +38,7 @@ async def test_two_tenants_at_once_hear_what_each_hears_alone(
 
 async def test_another_tenants_voice_is_not_there(start_stack: Callable[..., Any], make_speaker: MakeSpeaker) -> None:
     """It cannot be seen, used or deleted, and goes on speaking for its own tenant."""
-    stack = start_stack()
+    stack = start_stack(only=SPEECH)
     mine, stranger = await make_speaker(stack, "acme", "low"), await make_speaker(stack, "other", "high")
     assert mine.voice not in {voice.id for voice in await stranger.client.voices()}
     for attempt in (stranger.client.voice(mine.voice), stranger.client.delete_voice(mine.voice)):
@@ -55,7 +55,7 @@ async def test_text_in_pieces_is_spoken_before_it_is_complete(
     start_stack: Callable[..., Any], make_speaker: MakeSpeaker
 ) -> None:
     """The first clause is heard while the client is still writing."""
-    speaker = await make_speaker(start_stack(), "acme", "low")
+    speaker = await make_speaker(start_stack(only=SPEECH), "acme", "low")
     async with speaker.client.connect() as connection:
         context = await connection.open(speaker.voice)
         for piece in ("Well, my ", "dear fri", "end, I "):
@@ -76,7 +76,7 @@ async def test_after_cancelled_no_frame_follows_and_the_voice_speaks_on(
     start_stack: Callable[..., Any], make_speaker: MakeSpeaker
 ) -> None:
     """Twenty interruptions in mid-sentence leave the connection and the worker as usable as before."""
-    stack = start_stack()
+    stack = start_stack(only=SPEECH)
     speaker = await make_speaker(stack, "acme", "low")
     reference = (await speaker.speak("All is well.")).pcm
     headers = {"Authorization": f"Bearer {speaker.key}"}
@@ -113,15 +113,15 @@ async def test_a_deleted_voice_stops_in_mid_text_and_for_good(
     assert await speaker.client.voices() == []
 
 
-@pytest.mark.parametrize("text", ["", "   ", "🎉🎉", "你好"])
 async def test_a_text_without_a_sound_is_an_error_with_the_fix(
-    start_stack: Callable[..., Any], make_speaker: MakeSpeaker, text: str
+    start_stack: Callable[..., Any], make_speaker: MakeSpeaker
 ) -> None:
     """Nothing to say ends the context with its reason, never in silence."""
-    speaker = await make_speaker(start_stack(), "acme", "low")
-    with pytest.raises(RelayError) as caught:
-        await speaker.speak(text)
-    assert caught.value.code == "nothing_to_say"
+    speaker = await make_speaker(start_stack(only=SPEECH), "acme", "low")
+    for text in ("", "   ", "🎉🎉", "你好"):
+        with pytest.raises(RelayError) as caught:
+            await speaker.speak(text)
+        assert caught.value.code == "nothing_to_say", text
 
 
 async def test_what_is_no_reference_recording_says_why(
@@ -189,7 +189,7 @@ async def test_probes_and_figures_tell_what_happened(
     start_stack: Callable[..., Any], make_speaker: MakeSpeaker
 ) -> None:
     """Alive, ready, and counted; readiness goes with the last worker."""
-    stack = start_stack()
+    stack = start_stack(only=SPEECH)
     speaker = await make_speaker(stack, "acme", "low")
     await speaker.speak(TEXT)
     relay, worker = stack.metrics_urls["relay"], stack.metrics_urls["worker"]
@@ -218,7 +218,7 @@ async def test_a_client_that_stops_reading_is_let_go(
 ) -> None:
     """It is closed within the send timeout, its work stops, and others are served meanwhile."""
     # Nobody is sent more than this ahead of what he hears, and the buffers of a kernel hold more than a minute of it.
-    stack = start_stack(send_timeout_s=1.0, run_ahead_ms=600_000)
+    stack = start_stack(only=SPEECH, send_timeout_s=1.0, run_ahead_ms=600_000)
     speaker = await make_speaker(stack, "acme", "low")
     headers = {"Authorization": f"Bearer {speaker.key}"}
     url = stack.relay_url.replace("http", "ws") + "/v1/stream"
