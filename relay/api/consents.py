@@ -27,7 +27,8 @@ from relay.entrance.quotas import check_consents
 from relay.entrance.rate_limits import Rate
 from relay.errors import UnknownObject
 from storage.errors import IllegalTransition, ServerUnavailable
-from storage.evidence.audit import append
+from storage.evidence.audit import append, append_all
+from storage.evidence.beginnings import reject
 from storage.evidence.deletions import Deletion, ObjectKind, Reason, request_deletions
 from storage.evidence.deletions import Request as Wish
 from storage.paging import Page
@@ -236,14 +237,15 @@ async def _withdraw(connection: AsyncConnection, visit: Visitor, consent_id: UUI
     """Nothing speaks by the consent from this transaction's end on; its voices' deletions come before its own."""
     tenant = visit.tenant
     try:
-        hanging = await end_consent(connection, tenant, consent_id, ConsentState.WITHDRAWN)
-        acts = [visit.act("consent.withdrawn", consent_id, voices=len(hanging))]
+        ended = await end_consent(connection, tenant, consent_id, ConsentState.WITHDRAWN)
+        hanging, acts = ended.voices, [visit.act("consent.withdrawn", consent_id, voices=len(ended.voices))]
+        acts += [reject(lost, visit.actor, visit.origin) for lost in ended.rejected]
     except IllegalTransition:
         # It is not there, or another came first: then the deletions are those that he has begun.
         hanging, acts = [], []
     things = [*((ObjectKind.VOICE, voice) for voice in hanging[:AT_ONCE]), (ObjectKind.CONSENT, consent_id)]
     wishes = [Wish(kind, thing, Reason.WITHDRAWN, visit.actor, visit.origin) for kind, thing in things]
     begun = await request_deletions(connection, tenant, wishes)
-    await append(connection, tenant, *acts)
+    await append_all(connection, tenant, acts)
     found = await find_consent(connection, tenant, consent_id)
     return _Withdrawn(found, hanging, [deletion for deletion in begun if deletion is not None])

@@ -108,6 +108,12 @@ BEGINNING = Head(0, GENESIS)
 _COLUMNS = {"tenant": "tenant_id"} | {known.name: known.name for known in fields(Entry)[1:]}
 
 
+async def append_all(connection: AsyncConnection, tenant: UUID, acts: Sequence[Act]) -> None:
+    """The same as `append` for any number of acts."""
+    for start in range(0, len(acts), ACTS_LIMIT):
+        await append(connection, tenant, *acts[start : start + ACTS_LIMIT])
+
+
 async def append(connection: AsyncConnection, tenant: UUID, *acts: Act) -> None:
     """Put up to a thousand acts on the tenant's record, within the transaction that does them, and as its last step.
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
 
 from sqlalchemy import any_, func, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from storage.evidence.audit import Act, Scalar
 from storage.states import TENANT_TRANSITIONS, ConsentState, TenantState, check_transition
 from storage.tables import api_keys, consents, tenants
 from storage.tenancy.api_keys import Scope
-from storage.voices.consents import end_consent
+from storage.voices.consents import Rejected, end_consent
 from storage.voices.voices import begin_deletion
 
 
@@ -35,34 +38,46 @@ class Reason(StrEnum):
     """An old backup had brought it back."""
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What a beginning puts on record: actions on the object, and recordings of other voices that it has cost."""
+
+    actions: tuple[str, ...] = ()
+    rejected: Sequence[Rejected] = ()
+
+
 async def begin(
     connection: AsyncConnection, tenant: UUID, kind: ObjectKind, object_id: UUID, reason: Reason
-) -> tuple[str, ...] | None:
-    """Take the object out of use; the actions for the audit log, or None when there is no such object (any more)."""
+) -> Begun | None:
+    """Take the object out of use; what is to be put on record, or None when there is no such object (any more)."""
     if kind is ObjectKind.VOICE:
         begun = await begin_deletion(connection, tenant, object_id)
-        return ("voice.deletion_requested",) if begun else None
+        return Begun(("voice.deletion_requested",)) if begun else None
     if kind is ObjectKind.CONSENT:
         return await _begin_consent(connection, tenant, object_id, reason)
     return await _begin_tenant(connection, tenant) if object_id == tenant else None
 
 
-async def _begin_consent(
-    connection: AsyncConnection, tenant: UUID, consent_id: UUID, reason: Reason
-) -> tuple[str, ...] | None:
+def reject(lost: Rejected, actor: str, origin: str) -> Act:
+    """A recording that its consent's end has failed, for the record; as a refused enrolment writes it."""
+    detail: dict[str, Scalar] = {"version": lost.version, "code": lost.code}
+    return Act(actor, "voice.rejected", ObjectKind.VOICE, str(lost.voice), origin, detail)
+
+
+async def _begin_consent(connection: AsyncConnection, tenant: UUID, consent_id: UUID, reason: Reason) -> Begun | None:
     query = select(consents.c.state).where(consents.c.tenant_id == tenant, consents.c.id == consent_id)
     state: str | None = (await connection.execute(query.with_for_update())).scalar()
     if state is None or state == ConsentState.DELETED:
         return None
     if state != ConsentState.ACTIVE:
         # Whoever ended it has put that on record.
-        return ()
+        return Begun()
     ended = ConsentState.EXPIRED if reason is Reason.EXPIRED else ConsentState.WITHDRAWN
-    await end_consent(connection, tenant, consent_id, ended)
-    return (f"consent.{ended}",)
+    rejected = (await end_consent(connection, tenant, consent_id, ended)).rejected
+    return Begun((f"consent.{ended}",), rejected)
 
 
-async def _begin_tenant(connection: AsyncConnection, tenant: UUID) -> tuple[str, ...] | None:
+async def _begin_tenant(connection: AsyncConnection, tenant: UUID) -> Begun | None:
     query = select(tenants.c.state).where(tenants.c.id == tenant).with_for_update()
     state: str | None = (await connection.execute(query)).scalar()
     if state is None or state == TenantState.DELETED:
@@ -77,4 +92,4 @@ async def _begin_tenant(connection: AsyncConnection, tenant: UUID) -> tuple[str,
         .where(api_keys.c.tenant_id == tenant, api_keys.c.revoked_at.is_(None), ~may_look)
         .values(revoked_at=func.now())
     )
-    return ("tenant.deletion_requested",)
+    return Begun(("tenant.deletion_requested",))

@@ -17,10 +17,10 @@ from sqlalchemy import Row, insert, literal, select, update
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from storage.evidence.audit import Act, append
+from storage.evidence.audit import Act, append_all
 from storage.evidence.beginnings import ObjectKind as ObjectKind
 from storage.evidence.beginnings import Reason as Reason
-from storage.evidence.beginnings import begin
+from storage.evidence.beginnings import begin, reject
 from storage.paging import Page, Position, Slice, cut, turn_to
 from storage.states import DELETION_TRANSITIONS, DeletionState, check_transition
 from storage.tables import deletions
@@ -103,7 +103,7 @@ async def request_deletions(
         deletion, begun = await _request(connection, tenant, request)
         found.append(deletion)
         acts += begun
-    await append(connection, tenant, *acts)
+    await append_all(connection, tenant, acts)
     return found
 
 
@@ -119,8 +119,8 @@ async def _request(connection: AsyncConnection, tenant: UUID, request: Request) 
     values |= {"reason": request.reason, "requested_by": request.actor}
     made = (await connection.execute(insert(deletions).values(**values).returning(deletions))).one()
     detail = {"deletion": str(made.id), "reason": str(request.reason)}
-    acts = [Act(request.actor, action, kind, str(object_id), request.origin, detail) for action in begun]
-    return _deletion(made), acts
+    acts = [Act(request.actor, action, kind, str(object_id), request.origin, detail) for action in begun.actions]
+    return _deletion(made), acts + [reject(lost, request.actor, request.origin) for lost in begun.rejected]
 
 
 async def find_deletion(connection: AsyncConnection, tenant: UUID, deletion_id: UUID) -> Deletion | None:

@@ -54,6 +54,23 @@ class Consent:
     has_recording: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A new recording of a voice that will not be enrolled, since its consent has ended."""
+
+    voice: UUID
+    version: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What the end of a consent means for voices: those to be deleted, and recordings that others have lost."""
+
+    voices: list[UUID]
+    rejected: list[Rejected]
+
+
 _COLUMNS: tuple[Any, ...] = (
     *(column for column in consents.c if column.name not in ("sealed", "recording")),
     consents.c.recording.is_not(None).label("has_recording"),
@@ -115,18 +132,18 @@ async def load_consent_recording(
     return await _load(connection, keyring, Label(tenant, consent_id, Kind.CONSENT_RECORDING))
 
 
-async def end_consent(connection: AsyncConnection, tenant: UUID, consent_id: UUID, state: ConsentState) -> list[UUID]:
+async def end_consent(connection: AsyncConnection, tenant: UUID, consent_id: UUID, state: ConsentState) -> Ended:
     """Take a consent to `withdrawn` or `expired`; from this transaction's end on nothing speaks by it.
 
-    Returns the voices that hang on it and are to be deleted. One that only has a new recording waiting under it, and
-    speaks by another consent, loses that recording. Raises IllegalTransition.
+    The voices that hang on it are to be deleted. One that only has a new recording waiting under it, and speaks by
+    another consent, loses that recording: the caller puts it on record, last. Raises IllegalTransition.
     """
     await _move(connection, tenant, consent_id, state)
-    await _fail_replacements(connection, tenant, consent_id, state)
+    rejected = await _fail_replacements(connection, tenant, consent_id, state)
     query = select(voices.c.id).where(
         voices.c.tenant_id == tenant, voices.c.consent_id == consent_id, voices.c.state != VoiceState.DELETED
     )
-    return list((await connection.execute(query.order_by(voices.c.id))).scalars())
+    return Ended(list((await connection.execute(query.order_by(voices.c.id))).scalars()), rejected)
 
 
 async def list_expired(connection: AsyncConnection, tenant: UUID, now: datetime, limit: int) -> list[UUID]:
@@ -176,7 +193,10 @@ async def _lock(connection: AsyncConnection, tenant: UUID, consent_id: UUID) -> 
     return None if found is None else ConsentState(found)
 
 
-async def _fail_replacements(connection: AsyncConnection, tenant: UUID, consent_id: UUID, state: ConsentState) -> None:
+async def _fail_replacements(
+    connection: AsyncConnection, tenant: UUID, consent_id: UUID, state: ConsentState
+) -> list[Rejected]:
+    rejected: list[Rejected] = []
     waiting = (
         voice_versions.c.tenant_id == tenant,
         voice_versions.c.consent_id == consent_id,
@@ -189,10 +209,11 @@ async def _fail_replacements(connection: AsyncConnection, tenant: UUID, consent_
         message = f"the consent of this recording was {state} before it was enrolled"
         values = {"state": VersionState.FAILED, "stage": "ended", "upload": None, "finished_at": func.now()}
         values |= {"error_code": f"consent_{state}", "error_message": message}
-        await connection.execute(
-            update(voice_versions).where(*waiting, voice_versions.c.voice_id == voice_id).values(**values)
-        )
+        statement = update(voice_versions).where(*waiting, voice_versions.c.voice_id == voice_id).values(**values)
+        failed = (await connection.execute(statement.returning(voice_versions.c.version))).scalars().all()
         await change_voice(connection, voice_id)
+        rejected += [Rejected(voice_id, version, f"consent_{state}") for version in sorted(failed)]
+    return rejected
 
 
 async def _load(connection: AsyncConnection, keyring: Keyring, label: Label) -> bytes | None:

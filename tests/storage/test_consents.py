@@ -15,6 +15,8 @@ from storage.errors import DecryptionError, IllegalTransition
 from storage.paging import Page
 from storage.states import ConsentState, VersionState, VoiceState
 from storage.voices.consents import (
+    Ended,
+    Rejected,
     Statement,
     Terms,
     end_consent,
@@ -88,7 +90,8 @@ async def test_a_consent_ends_once_and_names_the_voices_that_hang_on_it(store: S
     await store.add_voice()
     async with store.open() as connection:
         found = await end_consent(connection, store.tenant, consent, state)
-    assert found == sorted(voice for it, voice in voices.items() if it is not VoiceState.DELETED)
+    assert found.voices == sorted(voice for it, voice in voices.items() if it is not VoiceState.DELETED)
+    assert found.rejected == []
     async with store.open() as connection:
         ended = await find_consent(connection, store.tenant, consent)
         assert ended is not None
@@ -121,7 +124,8 @@ async def test_a_replacement_that_waits_under_an_ended_consent_is_lost_and_the_v
     async with store.open() as connection:
         await add_version(connection, store.keyring, store.tenant, voice, consent=later, upload=b"upload 2")
     async with store.open() as connection:
-        assert await end_consent(connection, store.tenant, later, ConsentState.WITHDRAWN) == []
+        ended = await end_consent(connection, store.tenant, later, ConsentState.WITHDRAWN)
+        assert (ended.voices, ended.rejected) == ([], [Rejected(voice, 2, "consent_withdrawn")])
         assert await load_upload(connection, store.keyring, store.tenant, voice, 2) is None
     found = await store.see(voice)
     assert found.latest is not None
@@ -139,9 +143,9 @@ async def test_a_voice_that_was_replaced_hangs_on_its_new_consent(store: Store) 
         await add_version(connection, store.keyring, store.tenant, voice, consent=later, upload=b"upload 2")
     await store.complete(voice, 2)
     async with store.open() as connection:
-        assert await end_consent(connection, store.tenant, own, ConsentState.WITHDRAWN) == []
+        assert (await end_consent(connection, store.tenant, own, ConsentState.WITHDRAWN)).voices == []
         assert await erase_consent(connection, store.tenant, own)
-        assert await end_consent(connection, store.tenant, later, ConsentState.WITHDRAWN) == [voice]
+        assert (await end_consent(connection, store.tenant, later, ConsentState.WITHDRAWN)).voices == [voice]
 
 
 async def test_a_voice_and_its_consents_end_meet_in_either_order(store: Store, meet: Meet) -> None:
@@ -157,9 +161,9 @@ async def test_a_voice_and_its_consents_end_meet_in_either_order(store: Store, m
 
     consent = await store.add_consent()
     made, ended = await meet(store, make(consent), end(consent))
-    assert ended == [made.id]  # type: ignore[attr-defined]
+    assert ended == Ended([made.id], [])  # type: ignore[attr-defined]
     consent = await store.add_consent()
-    assert await meet(store, end(consent), make(consent)) == ([], None)
+    assert await meet(store, end(consent), make(consent)) == (Ended([], []), None)
 
 
 async def test_a_consent_is_erased_when_no_voice_hangs_on_it_any_more(store: Store, owner: Database) -> None:

@@ -127,7 +127,7 @@ async def test_a_consent_that_was_ended_before_is_deleted_without_ending_it_twic
     """Whoever ended it has put that on record; its voices go all the same."""
     consent, voices = await _make_family(database, keyring, acme.id, 1)
     async with database.transaction(tenant=acme.id) as connection:
-        assert await end_consent(connection, acme.id, consent, ConsentState.EXPIRED) == voices
+        assert (await end_consent(connection, acme.id, consent, ConsentState.EXPIRED)).voices == voices
     requested = await _request(database, acme.id, ObjectKind.CONSENT, consent, Reason.EXPIRED)
     assert (await erasure.run(acme.id, requested.id)).state is DeletionState.DONE
     async with database.transaction(tenant=acme.id) as connection:

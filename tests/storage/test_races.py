@@ -122,7 +122,7 @@ class World:
     async def withdraw(self, chance: random.Random) -> None:
         consent = chance.choice(self.consents[-4:])
         async with self.database.transaction(tenant=self.tenant) as connection:
-            hanging = await end_consent(connection, self.tenant, consent, ConsentState.WITHDRAWN)
+            hanging = (await end_consent(connection, self.tenant, consent, ConsentState.WITHDRAWN)).voices
             things = [*((ObjectKind.VOICE, voice) for voice in hanging), (ObjectKind.CONSENT, consent)]
             requests = [Request(kind, thing, Reason.WITHDRAWN, "key:1", "cli") for kind, thing in things]
             begun = await request_deletions(connection, self.tenant, requests)

@@ -13,6 +13,7 @@ from sqlalchemy import update
 
 from storage.database import Database
 from storage.encryption.keyring import Keyring
+from storage.evidence import audit
 from storage.evidence.audit import read_audit
 from storage.evidence.deletions import Deletion, Reason, list_deletions
 from storage.evidence.receipts import verify_receipt
@@ -23,7 +24,7 @@ from storage.streams.speech_log import Spoken, note_spoken
 from storage.tables import voices
 from storage.tenancy.tenants import set_retention
 from storage.voices.consents import Statement, Terms, find_consent, grant_consent
-from storage.voices.versions import load_embedding
+from storage.voices.versions import add_version, load_embedding
 from storage.voices.voices import create_voice, find_voice
 from tests.conftest import MakeTenant, MakeVoice
 from worker.upkeep import rounds
@@ -144,6 +145,33 @@ async def test_a_consent_whose_time_is_over_ends_with_its_voices(
     assert kept is not None and kept.state is ConsentState.ACTIVE
     assert (entry.actor, entry.object_id) == ("system:consent_expiry", str(short))
     assert {deletion.state for deletion in await read_deletions(database, tenant)} == {DeletionState.DONE}
+
+
+async def test_recordings_whose_consent_expires_are_on_record_as_rejected(
+    tools: Tools,
+    database: Database,
+    keyring: Keyring,
+    make_tenant: MakeTenant,
+    make_voice: MakeVoice,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All of them, however many the log takes at once; their voices go on by their own consents."""
+    monkeypatch.setattr(audit, "ACTS_LIMIT", 2)
+    tenant, now = (await make_tenant("acme")).id, datetime.now(UTC)
+    made = [await make_voice(tenant, embedding=bytes(1024)) for _ in range(3)]
+    terms = Terms("2026-11", "en", "voice cloning", now + timedelta(days=1))
+    async with database.transaction(tenant=tenant) as connection:
+        consent = await grant_consent(connection, keyring, tenant, terms, Statement("A. Person", "I agree."))
+        for voice in made:
+            await add_version(connection, keyring, tenant, voice, consent=consent.id, upload=b"upload")
+    assert await expire_consents(at(tools, now + timedelta(days=2))) == 1
+    async with database.transaction(tenant=tenant) as connection:
+        entries = await read_audit(connection, tenant, action="voice.rejected")
+    assert sorted(entry.object_id for entry in entries) == sorted(map(str, made))
+    for entry in entries:
+        assert (entry.actor, entry.origin) == ("system:consent_expiry", "celery")
+        assert entry.detail == {"version": 2, "code": "consent_expired"}
+    assert all([await is_there(database, tenant, voice) for voice in made])
 
 
 async def test_a_machine_whose_clock_is_ahead_ends_nothing_before_its_time(

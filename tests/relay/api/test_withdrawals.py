@@ -8,8 +8,8 @@ import psycopg
 from sqlalchemy import make_url
 
 from storage.settings import Settings
-from tests.conftest import RunningStack
-from tests.relay.api.conftest import Grant, Http, read_actions
+from tests.conftest import MakeVoice, RunningStack, Tenant
+from tests.relay.api.conftest import EMBEDDING, RECORDING, Grant, Http, read_actions
 
 MANY = 1200
 """More voices than the audit log takes acts at once."""
@@ -49,6 +49,23 @@ async def test_two_who_withdraw_at_once_are_told_the_same(http: Http, grant: Gra
         assert {answer.status_code for answer in answers} <= {200, 202}, [answer.text for answer in answers]
         assert len({answer.json()["deletions"][-1]["id"] for answer in answers}) == 1
     assert (await read_actions(http)).count("consent.withdrawn") == 5
+
+
+async def test_a_recording_that_loses_its_consent_is_on_record_as_rejected(
+    http: Http, acme: Tenant, grant: Grant, make_voice: MakeVoice
+) -> None:
+    """The voice goes on with what it has by another consent; why its new recording does not come is in the log."""
+    voice, consent = await make_voice(acme.id, embedding=EMBEDDING), await grant()
+    sent = await http.post(f"/v1/voices/{voice}/versions", data={"consent": consent}, files={"recording": RECORDING})
+    assert sent.status_code == 202, sent.text
+    assert (await http.post(f"/v1/consents/{consent}/withdraw")).status_code in (200, 202)
+    assert (await http.get(f"/v1/voices/{voice}")).json()["state"] == "ready"
+    entries = (await http.get("/v1/admin/audit", params={"limit": 100})).json()["entries"]
+    (rejected,) = (entry for entry in entries if entry["action"] == "voice.rejected")
+    (withdrawn,) = (entry for entry in entries if entry["action"] == "consent.withdrawn")
+    assert (rejected["object_kind"], rejected["object_id"]) == ("voice", str(voice))
+    assert rejected["detail"] == {"version": 2, "code": "consent_withdrawn"}
+    assert (rejected["actor"], rejected["origin"]) == (withdrawn["actor"], withdrawn["origin"])
 
 
 async def test_without_redis_a_withdrawal_asks_celery_once_and_not_for_each_voice(
