@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hmac
 import json
 import time
@@ -167,20 +168,26 @@ async def revoke(database: Database, client: Redis, key_id: UUID) -> float:
     return time.monotonic()
 
 
+def announce_nobody(redis_url: str) -> None:
+    """A worker is there that is nowhere and never goes."""
+    with redis.Redis.from_url(redis_url) as client:
+        client.sadd(WORKERS, "none")
+        client.set(worker_key("none"), json.dumps(asdict(WorkerLoad(8, 0, 0.0))))
+
+
+def start_lone_relay(start_stack: StartStack, **changed: Any) -> RunningStack:
+    """A relay alone, told of a worker that is not there."""
+    stack = start_stack(only=(), workers=1, **changed)
+    announce_nobody(stack.services.variables["REDIS_URL"])
+    stack.start("relay")
+    stack.wait_ready()
+    return stack
+
+
 @pytest.fixture
 def start_relay(start_stack: StartStack) -> Callable[..., RunningStack]:
     """`start_relay(idle_timeout_s=2)`: a relay alone, told of a worker that is not there and never goes."""
-
-    def start(**changed: Any) -> RunningStack:
-        stack = start_stack(only=(), workers=1, **changed)
-        with redis.Redis.from_url(stack.services.variables["REDIS_URL"]) as client:
-            client.sadd(WORKERS, "none")
-            client.set(worker_key("none"), json.dumps(asdict(WorkerLoad(8, 0, 0.0))))
-        stack.start("relay")
-        stack.wait_ready()
-        return stack
-
-    return start
+    return functools.partial(start_lone_relay, start_stack)
 
 
 @asynccontextmanager

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import httpx2
-import psycopg
 import pytest
 import redis
-from psycopg import sql
 
 from storage.database import Database
 from storage.redis import WORKERS, worker_key
 from storage.settings import Settings
-from storage.streams.presence import WorkerLoad
 from storage.tenancy.api_keys import Scope, create_key
-from tests.conftest import MakeTenant, RunningStack, StartStack, Tenant, run_stacks
-from tests.databases import lend_settings
-from tests.storage.catalogue import SHARED
+from tests.conftest import MakeTenant, RunningStack, StartStack, Tenant
+from tests.relay.conftest import announce_nobody as announce
+from tests.relay.conftest import start_lone_relay
+from tests.relay.sharing import Shared, share
 from timbrelay.stack.servers import Servers
 
 CONSENT = {
@@ -38,40 +34,14 @@ EMBEDDING = bytes(1024)
 Http = httpx2.AsyncClient
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """A relay alone with a database of its own, and what Valkey holds while it has had nothing to do."""
-
-    settings: Settings
-    stack: RunningStack
-    keys: frozenset[bytes]
-
-    def empty(self) -> None:
-        """No tenant is there any more, and nothing of theirs."""
-        ours = "schemaname IN ('public', 'keyring') AND schemaname || '.' || tablename <> ALL (%s)"
-        query = f"SELECT schemaname, tablename FROM pg_tables WHERE {ours}"  # noqa: S608
-        with psycopg.connect(self.settings.owner_url, autocommit=True) as connection:
-            found = connection.execute(query, [list(SHARED)]).fetchall()
-            tables = sql.SQL(", ").join(sql.Identifier(*names) for names in found)
-            # The audit log can only grow, for whoever minds its trigger.
-            connection.execute("SET session_replication_role = 'replica'")
-            connection.execute(sql.SQL("TRUNCATE {}").format(tables))
-        with redis.Redis.from_url(self.settings.redis_url) as client:
-            for key in set(client.scan_iter()) - self.keys:
-                client.delete(key)
-
-
 @pytest.fixture(scope="module")
 def shared(
     servers: Servers, clean_variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Shared]:
     """The one relay of a module."""
     folder = tmp_path_factory.mktemp("shared")
-    with lend_settings(servers) as lent, run_stacks(servers, lent, clean_variables, folder) as start:
-        stack = start_relay(start)
-        with redis.Redis.from_url(lent.redis_url) as client:
-            keys = frozenset(client.scan_iter())
-        yield Shared(lent, stack, keys)
+    with share(servers, clean_variables, folder, start_relay) as lent:
+        yield lent
 
 
 @pytest.fixture
@@ -97,10 +67,7 @@ def stack(request: pytest.FixtureRequest, settings: Settings) -> RunningStack:
 def start_relay(start_stack: StartStack, **changed: Any) -> RunningStack:
     """The same with other settings."""
     changed.setdefault("max_recording_bytes", 64 * 1024)
-    stack = start_stack(only=(), workers=1, **changed)
-    announce_nobody(stack)
-    stack.start("relay")
-    stack.wait_ready()
+    stack = start_lone_relay(start_stack, **changed)
     with redis.Redis.from_url(stack.services.variables["REDIS_URL"]) as client:
         # It has served its purpose, and would never say that it has forgotten a voice.
         client.srem(WORKERS, "none")
@@ -110,9 +77,7 @@ def start_relay(start_stack: StartStack, **changed: Any) -> RunningStack:
 
 def announce_nobody(stack: RunningStack) -> None:
     """A worker is there that will never say that it has forgotten a voice."""
-    with redis.Redis.from_url(stack.services.variables["REDIS_URL"]) as client:
-        client.sadd(WORKERS, "none")
-        client.set(worker_key("none"), json.dumps(asdict(WorkerLoad(8, 0, 0.0))))
+    announce(stack.services.variables["REDIS_URL"])
 
 
 @asynccontextmanager

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -28,14 +29,36 @@ from storage.states import ConsentState, VoiceState
 from storage.tables import consents, voices
 from storage.voices.aliases import set_alias
 from tests.conftest import MakeTenant, MakeVoice, wait_until
+from tests.relay.conftest import announce_nobody, start_lone_relay
+from tests.relay.sharing import Shared, share
+from timbrelay.stack.servers import Servers
 
 StartStack = Callable[..., Any]
 
 
+@pytest.fixture(scope="module")
+def shared(
+    servers: Servers, clean_variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shared]:
+    start = functools.partial(start_lone_relay, idle_timeout_s=2.0, max_recording_bytes=64 * 1024)
+    with share(servers, clean_variables, tmp_path_factory.mktemp("shared"), start) as lent:
+        yield lent
+
+
 @pytest.fixture
-def stack(start_relay: StartStack) -> Any:
-    """A relay alone."""
-    return start_relay(idle_timeout_s=2.0, max_recording_bytes=64 * 1024)
+def settings(shared: Shared) -> Settings:
+    """Those of the one relay, without any tenant."""
+    shared.empty()
+    announce_nobody(shared.settings.redis_url)
+    return shared.settings
+
+
+@pytest.fixture
+def stack(shared: Shared, settings: Settings) -> Any:
+    """The one relay, which has found its worker again."""
+    ready = shared.stack.metrics_urls["relay"] + "/readyz"
+    wait_until(lambda: httpx2.get(ready).status_code == 200)
+    return shared.stack
 
 
 @pytest.fixture
@@ -263,8 +286,9 @@ async def test_pings_whose_pongs_nobody_reads_end_the_connection(stack: Any, key
             await asyncio.sleep(0)
 
 
-async def test_a_relay_that_stops_says_so_with_1012(stack: Any, key: str) -> None:
+async def test_a_relay_that_stops_says_so_with_1012(start_relay: StartStack, key: str) -> None:
     """Clients learn that the service restarts, and the process ends in order."""
+    stack = start_relay()
     async with await _open(stack, key) as connection:
         stack.processes["relay"].ask_to_stop()
         assert await _close_code(connection) == 1012
@@ -272,7 +296,7 @@ async def test_a_relay_that_stops_says_so_with_1012(stack: Any, key: str) -> Non
     assert stack.processes["relay"].exit_code == 0
 
 
-async def test_a_taken_port_is_one_sentence(stack: Any, start_stack: StartStack, settings: Settings) -> None:
+async def test_a_taken_port_is_one_sentence(settings: Settings) -> None:
     """The second relay on a port ends with exit code 1 and no traceback."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
