@@ -29,7 +29,7 @@ from storage.streams.jobs import JobStream
 from storage.streams.results import ResultReader
 from storage.streams.wire import Failure, Job, Result
 from tests.conftest import RunningStack, StartStack, wait_until
-from tests.system.conftest import LONG_SENTENCE, SAMPLES, MakeSpeaker, Speaker, hear
+from tests.system.conftest import LONG_SENTENCE, SAMPLES, SPEECH, MakeSpeaker, Speaker, hear
 from timbrelay.client import Chunk, ConnectionLost, Context, RelayError
 from timbrelay.stack.servers import Servers
 
@@ -141,7 +141,7 @@ async def test_speech_stops_within_a_second_on_every_worker_and_no_memory_keeps_
 ) -> None:
     """Eight streams on two workers end with `voice_unavailable`, no frame comes a second after the answer, and jobs
     put before the workers themselves find no embedding."""
-    stack = start_stack(workers=2, run_ahead_ms=600_000)
+    stack = start_stack(workers=2, only=("worker-2", *SPEECH), run_ahead_ms=600_000)
     speaker = await make_speaker(stack, "acme", "low")
     tenant = await _tenant_of(settings, speaker.voice)
     await _speak_on_all(stack, speaker)
@@ -324,7 +324,7 @@ async def test_a_disabled_voice_falls_silent_and_speaks_again_when_it_is_enabled
     start_stack: StartStack, make_speaker: MakeSpeaker, make_api: MakeApi
 ) -> None:
     """Whoever hears it is told at once; enabled, it says the same as before, and disabled again it is silent again."""
-    stack = start_stack(run_ahead_ms=600_000)
+    stack = start_stack(only=SPEECH, run_ahead_ms=600_000)
     speaker = await make_speaker(stack, "acme", "low")
     reference = (await speaker.speak("All is well.")).pcm
     api = make_api(stack, speaker)
@@ -452,7 +452,7 @@ async def test_what_is_not_there_cannot_be_deleted(
     start_stack: StartStack, make_speaker: MakeSpeaker, make_api: MakeApi
 ) -> None:
     """Another tenant's voice and one that never was are answered alike, and the voice speaks on."""
-    stack = start_stack()
+    stack = start_stack(only=SPEECH)
     speaker, stranger = await make_speaker(stack, "acme", "low"), await make_speaker(stack, "other", "high")
     answers = [await make_api(stack, stranger).delete(voice) for voice in (speaker.voice, str(uuid4()))]
     assert [answer.status_code for answer in answers] == [404, 404]

@@ -56,7 +56,7 @@ async def test_a_deleted_voice_stops_in_mid_sentence(
 ) -> None:
     """Less than a second of it follows, then an error says why; the other voice speaks on."""
     # Hardly ahead of the listener, the sentence lasts as long as it sounds.
-    stack = start_stack(run_ahead_ms=200)
+    stack = start_stack(only=SPEECH, run_ahead_ms=200)
     speaker, other = await make_speaker(stack, "acme", "low"), await make_speaker(stack, "other", "high")
     undisturbed = await other.speak(TEXTS[0])
     went_on = asyncio.create_task(other.speak(TEXTS[0]))

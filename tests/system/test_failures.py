@@ -185,7 +185,7 @@ async def test_a_deleted_voice_stays_silent_when_redis_loses_its_tombstone(
     start_stack: Callable[..., Any], make_speaker: MakeSpeaker
 ) -> None:
     """With the data of Redis gone, a worker that has spoken with the voice looks it up again, and finds nothing."""
-    stack = start_stack()
+    stack = start_stack(only=SPEECH)
     speaker = await make_speaker(stack, "acme", "low")
     async with speaker.client.connect() as connection:
         context = await connection.open(speaker.voice)

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from tests.conftest import DEADLINE_S
-from tests.system.conftest import LONG_SENTENCE, Heard, MakeSpeaker, hear
+from tests.system.conftest import LONG_SENTENCE, SPEECH, Heard, MakeSpeaker, hear
 from timbrelay.client import Chunk, Context, RelayError
 
 TEXT = f"{LONG_SENTENCE}. " * 4
@@ -28,7 +28,7 @@ async def test_newcomers_are_refused_while_those_who_listen_hear_everything(
     start_stack: Callable[..., Any], make_speaker: MakeSpeaker
 ) -> None:
     """Workers that carry two streams: a third is refused with a time to come back, until one of the two has gone."""
-    stack = start_stack(worker_capacity=2)
+    stack = start_stack(only=SPEECH, worker_capacity=2)
     speaker = await make_speaker(stack, "acme", "low")
     undisturbed = await speaker.speak(TEXT)
     async with contextlib.AsyncExitStack() as life:
