@@ -18,6 +18,7 @@ import pytest
 import redis
 
 from tests.conftest import wait_until
+from tests.databases import find_room
 from timbrelay.environment import Environment
 from timbrelay.errors import FolderError, ServerError
 from timbrelay.stack.binaries import find_postgres, find_valkey, wheel_postgres, wheel_valkey
@@ -48,7 +49,7 @@ with folder.lock(), run_servers(environment, folder, Supervisor(folder.log), dur
 @pytest.fixture
 def home() -> Iterator[Path]:
     # Directly in the temporary folder: where Postgres has to run as nobody it could not enter pytest's own.
-    made = Path(tempfile.mkdtemp(prefix="timbrelay-test-"))
+    made = Path(tempfile.mkdtemp(prefix="timbrelay-test-", dir=find_room()))
     yield made
     DataFolder(made).remove_runtime()
     shutil.rmtree(made, ignore_errors=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import wait_until
+from tests.databases import find_room
 from timbrelay.stack.folder import DataFolder, StackNote
 from timbrelay.stack.local import is_ready
 
@@ -70,7 +71,7 @@ def processes_of(home: Path) -> list[int]:
 
 @contextlib.contextmanager
 def start_up(*arguments: str) -> Iterator[Up]:
-    home = Path(tempfile.mkdtemp(prefix="timbrelay-test-"))
+    home = Path(tempfile.mkdtemp(prefix="timbrelay-test-", dir=find_room()))
     command = [sys.executable, "-m", "timbrelay", "up", "--port", "0", *arguments]
     process = subprocess.Popen(command, env=variables(home), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     up = Up(process, DataFolder(home))

@@ -18,6 +18,7 @@ import pytest
 import soundfile
 
 from tests.conftest import wait_until
+from tests.databases import find_room
 from tests.ops.test_up import processes_of, variables
 from tests.system.conftest import SAMPLES
 from tests.system.test_speech import loudness
@@ -29,7 +30,7 @@ MOST_ERRORS = 0.15
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    made = Path(tempfile.mkdtemp(prefix="timbrelay-test-"))
+    made = Path(tempfile.mkdtemp(prefix="timbrelay-test-", dir=find_room()))
     yield made
     shutil.rmtree(made, ignore_errors=True)
 
