@@ -247,5 +247,6 @@ async def _withdraw(connection: AsyncConnection, visit: Visitor, consent_id: UUI
     wishes = [Wish(kind, thing, Reason.WITHDRAWN, visit.actor, visit.origin) for kind, thing in things]
     begun = await request_deletions(connection, tenant, wishes)
     await append_all(connection, tenant, acts)
-    found = await find_consent(connection, tenant, consent_id)
+    # One that somebody else withdrew a moment ago may be gone already: whoever comes second is told the same.
+    found = await find_consent(connection, tenant, consent_id, deleted=True)
     return _Withdrawn(found, hanging, [deletion for deletion in begun if deletion is not None])

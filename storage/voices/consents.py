@@ -98,9 +98,12 @@ async def grant_consent(
     return _consent((await connection.execute(statement_of_row)).one())
 
 
-async def find_consent(connection: AsyncConnection, tenant: UUID, consent_id: UUID) -> Consent | None:
-    """The tenant's consent; None when there is none with this id, or it was deleted."""
-    query = select(*_COLUMNS).where(*_kept(tenant), consents.c.id == consent_id)
+async def find_consent(
+    connection: AsyncConnection, tenant: UUID, consent_id: UUID, *, deleted: bool = False
+) -> Consent | None:
+    """The tenant's consent; None when there is none with this id, or it was deleted and deleted ones do not count."""
+    wanted = (consents.c.tenant_id == tenant,) if deleted else _kept(tenant)
+    query = select(*_COLUMNS).where(*wanted, consents.c.id == consent_id)
     row = (await connection.execute(query)).one_or_none()
     return None if row is None else _consent(row)
 

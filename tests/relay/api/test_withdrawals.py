@@ -48,6 +48,10 @@ async def test_two_who_withdraw_at_once_are_told_the_same(http: Http, grant: Gra
         answers = await asyncio.gather(*(http.post(f"/v1/consents/{consent}/withdraw") for _ in range(4)))
         assert {answer.status_code for answer in answers} <= {200, 202}, [answer.text for answer in answers]
         assert len({answer.json()["deletions"][-1]["id"] for answer in answers}) == 1
+        again = await http.post(f"/v1/consents/{consent}/withdraw")
+        assert (again.status_code, again.json()["deletions"][-1]["state"]) == (200, "done")
+        assert again.json()["consent"]["state"] == "deleted"
+        assert (await http.get(f"/v1/consents/{consent}")).status_code == 404
     assert (await read_actions(http)).count("consent.withdrawn") == 5
 
 
