@@ -192,15 +192,13 @@ async def list_keys(connection: AsyncConnection, tenant: UUID | None, page: Page
     return cut(rows, page, _key, _place)
 
 
-async def find_valid(database: Database, key_ids: Collection[UUID], deed: Deed = Deed.READ) -> set[UUID]:
-    """Which of these keys, of whatever tenants, are still good for something, or for this; as the operator."""
-    return set(await find_ends(database, key_ids, deed))
-
-
 async def find_ends(
     database: Database, key_ids: Collection[UUID], deed: Deed = Deed.READ
 ) -> dict[UUID, datetime | None]:
-    """The same, with the time when each expires: a key that was rotated got one while it was in use."""
+    """Which of these keys, of whatever tenants, are still good for something, or for this, and when each expires.
+
+    Asked as the operator. A key that was rotated got its time while it was in use.
+    """
     query = _with_tenants(select(api_keys.c.id, api_keys.c.expires_at)).where(api_keys.c.id.in_(key_ids), *_valid(deed))
     if deed is Deed.SPEAK:
         query = query.where(literal(str(Scope.SPEAK)) == any_(api_keys.c.scopes))

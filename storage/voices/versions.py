@@ -133,13 +133,6 @@ async def load_embedding(
     return await _open(connection, keyring, Label(tenant, voice_id, Kind.EMBEDDING, version), query)
 
 
-async def load_recording(
-    connection: AsyncConnection, keyring: Keyring, tenant: UUID, voice_id: UUID, version: int
-) -> bytes | None:
-    """The trimmed recording (FLAC) of a version that is enrolled and not retired; raises DecryptionError."""
-    return await load_held(connection, keyring, Label(tenant, voice_id, Kind.RECORDING, version))
-
-
 async def load_held(connection: AsyncConnection, keyring: Keyring, label: Label) -> bytes | None:
     """An upload, a recording or an embedding as long as it is there, whatever the state of its voice: for an export.
 

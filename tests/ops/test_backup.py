@@ -19,6 +19,7 @@ from pydantic import SecretStr
 from sqlalchemy import make_url
 
 from storage.database import Database
+from storage.encryption.envelope import Kind, Label
 from storage.encryption.keyring import Keyring
 from storage.errors import RootKeyError
 from storage.evidence.audit import read_audit
@@ -32,7 +33,7 @@ from storage.settings import Settings
 from storage.states import DeletionState
 from storage.tenancy.tenants import find_tenant
 from storage.voices.consents import Statement, find_consent, load_statement
-from storage.voices.versions import load_embedding, load_recording
+from storage.voices.versions import load_embedding, load_held
 from storage.voices.voices import find_voice
 from tests.conftest import MakeTenant, MakeVoice
 
@@ -104,7 +105,7 @@ async def _delete(settings: Settings, tenant: UUID, kind: ObjectKind, wanted: UU
 async def _read(database: Database, keyring: Keyring, tenant: UUID, voice: UUID) -> tuple[bytes | None, bytes | None]:
     async with database.transaction(tenant=tenant) as connection:
         embedding = await load_embedding(connection, keyring, tenant, voice, 1)
-        return embedding, await load_recording(connection, keyring, tenant, voice, 1)
+        return embedding, await load_held(connection, keyring, Label(tenant, voice, Kind.RECORDING, 1))
 
 
 async def test_an_old_backup_brings_no_deleted_voice_back(

@@ -24,7 +24,7 @@ from storage.tenancy.api_keys import (
     Scope,
     authenticate,
     create_key,
-    find_valid,
+    find_ends,
     hash_key,
     list_keys,
     revoke_key,
@@ -101,8 +101,8 @@ async def test_a_key_ends_when_it_is_revoked_or_its_time_is_over(store: Store) -
         False,
         False,
     ]
-    assert await find_valid(store.database, [lasting[0], revoked[0], expired[0], uuid4()]) == {lasting[0]}
-    assert await find_valid(store.database, []) == set()
+    assert set(await find_ends(store.database, [lasting[0], revoked[0], expired[0], uuid4()])) == {lasting[0]}
+    assert set(await find_ends(store.database, [])) == set()
 
 
 def test_the_table_has_every_state_and_who_permits_anything_permits_reading() -> None:
@@ -125,10 +125,10 @@ async def test_a_suspended_tenants_keys_do_what_peoples_rights_need_until_it_is_
     assert (set(caller.scopes), caller.tenant_state) == ({Scope.SPEAK}, TenantState.SUSPENDED)
     assert {deed for deed in Deed if caller.may(deed)} == {Deed.READ, Deed.END}
     assert {deed for deed in Deed if stranger.may(deed)} == set(Deed)
-    assert await find_valid(store.database, [key_id, others.id]) == {key_id, others.id}
-    assert await find_valid(store.database, [key_id, others.id], Deed.SPEAK) == {others.id}
+    assert set(await find_ends(store.database, [key_id, others.id])) == {key_id, others.id}
+    assert set(await find_ends(store.database, [key_id, others.id], Deed.SPEAK)) == {others.id}
     await _set_state(store, TenantState.ACTIVE)
-    assert await find_valid(store.database, [key_id, others.id], Deed.SPEAK) == {key_id, others.id}
+    assert set(await find_ends(store.database, [key_id, others.id], Deed.SPEAK)) == {key_id, others.id}
 
 
 async def test_a_tenant_that_is_being_deleted_may_only_watch(store: Store) -> None:
@@ -140,7 +140,7 @@ async def test_a_tenant_that_is_being_deleted_may_only_watch(store: Store) -> No
     assert caller is not None
     assert (set(caller.scopes), caller.tenant_state) == ({Scope.ADMIN}, TenantState.DELETING)
     assert {deed for deed in Deed if caller.may(deed)} == {Deed.READ, Deed.END, Deed.REMOVE}
-    assert await find_valid(store.database, [speaking], Deed.SPEAK) == set()
+    assert set(await find_ends(store.database, [speaking], Deed.SPEAK)) == set()
     await _set_state(store, TenantState.DELETED)
     assert await authenticate(store.database, key) is None
 

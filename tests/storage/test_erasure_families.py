@@ -26,7 +26,7 @@ from storage.settings import Settings
 from storage.states import ConsentState, DeletionState, TenantState
 from storage.streams.broadcasts import Revocations
 from storage.tables import api_keys, consents, data_keys, idempotency_keys, tenant_keys, usage, voice_aliases
-from storage.tenancy.api_keys import authenticate, find_valid
+from storage.tenancy.api_keys import authenticate, find_ends
 from storage.tenancy.idempotency import begin
 from storage.tenancy.tenants import create_tenant, find_tenant
 from storage.tenancy.usage import Usage, add_usage
@@ -199,10 +199,10 @@ async def test_relays_hear_of_a_tenants_keys(
     """Keys that only speak or enrol end with the request; one that may look ends with the deletion."""
     speaking = await make_tenant("acme", scopes=("speak",))
     requested = await _request(database, acme.id, ObjectKind.TENANT, acme.id, Reason.REQUESTED)
-    assert await find_valid(database, [acme.key_id, speaking.key_id]) == {acme.key_id}
+    assert set(await find_ends(database, [acme.key_id, speaking.key_id])) == {acme.key_id}
     async with asyncio.timeout(20), aclosing(Revocations(redis).listen()) as listening:
         assert await anext(listening) is None
         assert (await erasure.run(acme.id, requested.id)).state is DeletionState.DONE
         heard = {await anext(listening) for _ in range(4)}
     assert heard == {acme.key_id, speaking.key_id}
-    assert await find_valid(database, [acme.key_id, speaking.key_id]) == set()
+    assert set(await find_ends(database, [acme.key_id, speaking.key_id])) == set()

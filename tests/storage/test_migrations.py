@@ -25,7 +25,7 @@ from storage.states import ConsentState, VersionState, VoiceState
 from storage.tenancy.api_keys import Scope, authenticate, create_key, rotate_key
 from storage.voices.aliases import set_alias
 from storage.voices.consents import Statement, end_consent, find_consent, grant_consent, load_statement
-from storage.voices.versions import add_version, load_embedding, load_recording, load_upload
+from storage.voices.versions import add_version, load_embedding, load_held, load_upload
 from storage.voices.voices import begin_deletion, disable_voice, enable_voice, find_voice, list_voices
 from tests.conftest import STATEMENT as NEW_STATEMENT
 from tests.conftest import TERMS
@@ -52,7 +52,7 @@ async def _check(database: Database, keyring: Keyring, customer: Customer) -> No
     async with database.transaction(tenant=tenant) as connection:
         assert await load_upload(connection, keyring, tenant, customer.pending, 1) == UPLOAD
         assert await load_embedding(connection, keyring, tenant, customer.ready, 1) == EMBEDDING
-        assert await load_recording(connection, keyring, tenant, customer.ready, 1) == RECORDING
+        assert await load_held(connection, keyring, Label(tenant, customer.ready, Kind.RECORDING, 1)) == RECORDING
         statement = await load_statement(connection, keyring, tenant, customer.consent)
         assert statement == Statement(STATEMENT["subject"], STATEMENT["statement"])
         consent = await find_consent(connection, tenant, customer.consent)

@@ -17,7 +17,7 @@ from storage.encryption.tenant_rotation import Cause, rotate_tenant
 from storage.errors import DecryptionError
 from storage.tables import voice_versions
 from storage.voices.consents import grant_consent
-from storage.voices.versions import Enrolled, add_version, complete_enrolment, load_embedding, load_recording
+from storage.voices.versions import Enrolled, add_version, complete_enrolment, load_embedding, load_held
 from tests.conftest import STATEMENT, TERMS, MakeTenant, MakeVoice
 
 OLD, NEW = b"o" * 1024, b"n" * 1024
@@ -45,7 +45,7 @@ async def test_the_voices_key_of_today_does_not_open_what_was_replaced(
         await _replace(connection, keyring, tenant, voice)
     async with database.transaction(tenant=tenant) as connection:
         assert await load_embedding(connection, keyring, tenant, voice, 2) == NEW
-        assert await load_recording(connection, keyring, tenant, voice, 2) == b"another"
+        assert await load_held(connection, keyring, Label(tenant, voice, Kind.RECORDING, 2)) == b"another"
         key = await keyring.load_data_key(connection, tenant, voice)
         assert key is not None
         for kind, sealed in ((Kind.RECORDING, backup.recording), (Kind.EMBEDDING, backup.embedding)):

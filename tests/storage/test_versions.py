@@ -11,6 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from storage.database import Database
+from storage.encryption.envelope import Kind, Label
 from storage.errors import DecryptionError, IllegalTransition
 from storage.states import ConsentState, VersionState, VoiceState
 from storage.voices.consents import end_consent
@@ -22,7 +23,7 @@ from storage.voices.versions import (
     list_enrolments_under_way,
     list_versions,
     load_embedding,
-    load_recording,
+    load_held,
     load_upload,
     report_stage,
 )
@@ -55,7 +56,9 @@ async def test_an_enrolled_version_has_its_contents_and_no_upload(store: Store) 
     async with store.open() as connection:
         assert await load_upload(connection, store.keyring, store.tenant, voice, 1) is None
         assert await load_embedding(connection, store.keyring, store.tenant, voice, 1) == b"embedding 1"
-        assert await load_recording(connection, store.keyring, store.tenant, voice, 1) == b"recording 1"
+        assert (
+            await load_held(connection, store.keyring, Label(store.tenant, voice, Kind.RECORDING, 1)) == b"recording 1"
+        )
         [version] = await list_versions(connection, store.tenant, voice)
     assert (version.state, version.stage, version.duration_s) == (VersionState.READY, "ended", 6.0)
     assert (version.quality, version.quality_parts, version.error_code) == (90, {"snr_db": 30.5}, None)
@@ -110,7 +113,7 @@ async def test_a_replaced_voice_speaks_as_before_until_the_new_recording_is_enro
     assert (found.version, found.consent_id == before.consent_id) == (2, False)
     async with store.open() as connection:
         assert await load_embedding(connection, store.keyring, store.tenant, voice, 1) is None
-        assert await load_recording(connection, store.keyring, store.tenant, voice, 1) is None
+        assert await load_held(connection, store.keyring, Label(store.tenant, voice, Kind.RECORDING, 1)) is None
         assert await load_embedding(connection, store.keyring, store.tenant, voice, 2) == b"embedding 2"
         states = [version.state for version in await list_versions(connection, store.tenant, voice)]
     assert states == [VersionState.RETIRED, VersionState.READY]
