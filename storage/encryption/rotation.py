@@ -26,9 +26,9 @@ from storage.encryption.tenant_rotation import Cause
 from storage.errors import DecryptionError, RootKeyError, ServerUnavailable
 from storage.evidence.audit import PLATFORM, Act, append
 from storage.evidence.signing import label_of
-from storage.tables import signing_keys, tenant_keys, tenants
+from storage.tables import signing_keys, tenant_keys
+from storage.tenancy.tenants import walk_tenants
 
-PAGE = 1000
 BATCH = 100
 _PASSES = 100
 _FAILURES_LIMIT = 100
@@ -68,14 +68,7 @@ async def exclusive_rotation(database: Database) -> AsyncIterator[bool]:
 
 async def list_tenants(database: Database) -> list[UUID]:
     """Every tenant, deleted ones too, and the service itself, which may have keys like one."""
-    found = [PLATFORM]
-    while True:
-        query = select(tenants.c.id).where(tenants.c.id > found[-1]).order_by(tenants.c.id).limit(PAGE)
-        async with database.transaction(operator=True) as connection:
-            page = (await connection.execute(query)).scalars().all()
-        found.extend(page)
-        if len(page) < PAGE:
-            return found
+    return [PLATFORM, *[tenant async for tenant in walk_tenants(database, deleted=True)]]
 
 
 async def read_root_keys(database: Database, provider: KeyProvider, report: Report) -> RootKeys:

@@ -24,6 +24,7 @@ from storage.evidence.chain import BATCH, SignedHeads, Verdict, verify_chain
 from storage.evidence.signing import Signer, load_public_keys, load_signer
 from storage.states import TenantState
 from storage.tables import audit_checkpoints, audit_log, tenants
+from storage.tenancy.tenants import walk_tenants
 
 KIND = "timbrelay-audit-head"
 CLOSED_LIMIT = 100
@@ -58,16 +59,8 @@ def find_heads(connection: AsyncConnection, tenant: UUID, keys: jws.PublicKeys) 
 async def list_chains(database: Database) -> AsyncIterator[UUID]:
     """In whose name there are, or will be, chains: the platform, then every tenant there ever was."""
     yield PLATFORM
-    last = PLATFORM
-    while True:
-        query = select(tenants.c.id).where(tenants.c.id > last).order_by(tenants.c.id).limit(BATCH)
-        async with database.transaction(operator=True) as connection:
-            found = (await connection.execute(query)).scalars().all()
-        for tenant in found:
-            yield tenant
-        if len(found) < BATCH:
-            return
-        last = found[-1]
+    async for tenant in walk_tenants(database, deleted=True):
+        yield tenant
 
 
 async def list_closed(database: Database, since: datetime) -> list[UUID]:

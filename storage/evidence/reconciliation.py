@@ -17,11 +17,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from storage.database import Database
 from storage.evidence.deletions import Deletion, ObjectKind, Reason, Request, request_deletion
 from storage.evidence.erasure import Erasure
-from storage.states import ConsentState, DeletionState, TenantState, VoiceState
-from storage.tables import consents, data_keys, tenant_keys, tenants, voices
+from storage.states import ConsentState, DeletionState, VoiceState
+from storage.tables import consents, data_keys, tenant_keys, voices
+from storage.tenancy.tenants import walk_tenants
 
 ACTOR, ORIGIN = "operator:cli", "cli"
-_PAGE = 200
 _ATTEMPT_S = 600.0
 _GOING = (VoiceState.DELETING, VoiceState.DELETED)
 
@@ -44,7 +44,7 @@ async def reconcile(database: Database, erasure: Erasure, on_progress: Callable[
     again goes on where it ended.
     """
     found = Reconciled()
-    async for number, tenant in _number(_list_tenants(database)):
+    async for number, tenant in _number(walk_tenants(database, deleted=False)):
         async with database.transaction(tenant=tenant) as connection:
             bare = await _is_bare(connection, tenant)
         if bare:
@@ -108,19 +108,6 @@ def _keyless_voices(tenant: UUID) -> Select[Any]:
         voices.c.tenant_id == tenant, voices.c.state.not_in([*_GOING, VoiceState.FAILED]), ~has_key
     )
     return query.order_by(voices.c.id)
-
-
-async def _list_tenants(database: Database) -> AsyncIterator[UUID]:
-    after = UUID(int=0)
-    while True:
-        query = select(tenants.c.id).where(tenants.c.id > after, tenants.c.state != TenantState.DELETED)
-        async with database.transaction(operator=True) as connection:
-            page = list((await connection.execute(query.order_by(tenants.c.id).limit(_PAGE))).scalars())
-        for tenant in page:
-            yield tenant
-        if len(page) < _PAGE:
-            return
-        after = page[-1]
 
 
 async def _number(items: AsyncIterator[UUID]) -> AsyncIterator[tuple[int, UUID]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,6 +12,7 @@ from sqlalchemy import Row, exists, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from storage.database import Database
 from storage.errors import IllegalTransition, InvalidValue, NameTaken
 from storage.names import check_name
 from storage.paging import Page, Position, Slice, cut, turn_to
@@ -18,6 +20,7 @@ from storage.states import TENANT_TRANSITIONS, TenantState, check_transition
 from storage.tables import tenants
 from storage.tenancy.limits import Limits
 
+_WALK = 500
 DEFAULT_RETENTION_DAYS = 365
 MAX_RETENTION_DAYS = 1095
 """Three years after the last use: the bound of 740 ILCS 14/15(a)."""
@@ -70,6 +73,22 @@ async def list_tenants(connection: AsyncConnection, page: Page) -> Slice[Tenant]
     query = select(tenants).where(tenants.c.state != TenantState.DELETED)
     rows = (await connection.execute(turn_to(query, page, tenants.c.created_at, tenants.c.id))).all()
     return cut(rows, page, _tenant, _place)
+
+
+async def walk_tenants(database: Database, *, deleted: bool) -> AsyncIterator[UUID]:
+    """Every tenant there is, and with `deleted` every one there ever was, by id, a page to a transaction of its own."""
+    last = UUID(int=0)
+    while True:
+        query = select(tenants.c.id).where(tenants.c.id > last).order_by(tenants.c.id).limit(_WALK)
+        if not deleted:
+            query = query.where(tenants.c.state != TenantState.DELETED)
+        async with database.transaction(operator=True) as connection:
+            found = (await connection.execute(query)).scalars().all()
+        for tenant in found:
+            yield tenant
+        if len(found) < _WALK:
+            return
+        last = found[-1]
 
 
 async def change_tenant(

@@ -23,6 +23,7 @@ from storage.tenancy.tenants import (
     find_tenant_named,
     list_tenants,
     set_retention,
+    walk_tenants,
 )
 from tests.storage.conftest import Store
 
@@ -151,3 +152,18 @@ def test_a_limit_is_no_negative_number(field: str) -> None:
     assert Limits.model_validate({field: 0})
     with pytest.raises(ValidationError):
         Limits.model_validate({field: -1})
+
+
+async def test_a_walk_comes_to_every_tenant_once(database: Database) -> None:
+    """However many pages they fill; to deleted ones only when they are asked for."""
+    made = text(
+        "INSERT INTO tenants (id, name, state) SELECT gen_random_uuid(), 'tenant ' || n,"
+        " CASE WHEN n % 10 = 0 THEN 'deleted' ELSE 'active' END FROM generate_series(1, 1201) n"
+    )
+    async with database.transaction(operator=True) as connection:
+        await connection.execute(made)
+    living = [tenant async for tenant in walk_tenants(database, deleted=False)]
+    ever = [tenant async for tenant in walk_tenants(database, deleted=True)]
+    assert (len(living), len(ever)) == (1081, 1201)
+    assert len(set(ever)) == 1201
+    assert set(living) < set(ever)
