@@ -7,7 +7,8 @@ messages: the same text gives the same sentences, however it arrives, except whe
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from relay.speaking.sentence_boundaries import (
@@ -36,6 +37,15 @@ _MARKUP = re.compile(r"`+|~~+|(?<![\d*])\*{2,}|\*{2,}(?![\d*])|__+|(?<![\w*])[*_
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """A word as it was written, markup and all, and its span in code points of the whole text."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sentence:
     """A piece to speak: its number from 0, its text without markup, its span in code points of the whole text."""
 
@@ -43,6 +53,8 @@ class Sentence:
     text: str
     start: int
     end: int
+    words: tuple[Written, ...] = field(default=(), compare=False)
+    """One for each word between two spaces of `text`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,18 +203,36 @@ class SentenceCutter:
             self._edge = Edge.OPEN
         if not piece:
             return
-        text = _write_spoken(piece, line_start=self._line_start)
+        spoken = list(_read_words(piece, line_start=self._line_start))
         self._line_start = False
+        text = " ".join(said for said, _ in spoken)
         if has_sound(text):
-            self._ready.append(Sentence(self._number, text, piece[0].start, piece[-1].end))
+            words = tuple(written for _, written in spoken)
+            self._ready.append(Sentence(self._number, text, piece[0].start, piece[-1].end, words))
             self._number += 1
 
 
-def _write_spoken(piece: list[_Word], *, line_start: bool) -> str:
-    """The words with single spaces, without the marks of markdown, and nothing for a line that only fences code."""
+def _read_words(piece: list[_Word], *, line_start: bool) -> Iterator[tuple[str, Written]]:
+    """Each word that is left without the marks of markdown, as it is said and as it was written; nothing of a line
+    that only fences code."""
     words = [word for number, word in enumerate(piece) if not (line_start and _opens_line(piece, number))]
-    text = "".join(word.text if word.glued or not number else f" {word.text}" for number, word in enumerate(words))
-    return " ".join(_MARKUP.sub("", text).split())
+    for written in _join_glued(words):
+        # A mark of markdown is known by what stands beside it within its word.
+        if said := _MARKUP.sub("", written.text):
+            yield said, written
+
+
+def _join_glued(words: list[_Word]) -> Iterator[Written]:
+    joined: Written | None = None
+    for word in words:
+        if joined is not None and word.glued:
+            joined = Written(joined.text + word.text, joined.start, word.end)
+            continue
+        if joined is not None:
+            yield joined
+        joined = Written(word.text, word.start, word.end)
+    if joined is not None:
+        yield joined
 
 
 def _opens_line(piece: list[_Word], number: int) -> bool:
