@@ -7,6 +7,7 @@ import gc
 import secrets
 import signal
 import sys
+from pathlib import Path
 
 import structlog
 import uvicorn
@@ -16,6 +17,7 @@ from starlette.applications import Starlette
 from relay.api.services import Services
 from relay.api.uploads import UploadRoom
 from relay.app import make_app
+from relay.certificate import prepare_tls
 from relay.clock import SystemClock
 from relay.entrance.admission import Admission, Bounds
 from relay.entrance.gate import Gate
@@ -51,6 +53,7 @@ def main() -> int:
     try:
         settings = Settings.read()
         configure_logs("relay", settings.log_level)
+        prepare_tls(settings)
         asyncio.run(_run(settings))
     except (StorageError, RelayError, OSError) as error:
         log.error("the relay cannot run", reason=str(error))
@@ -125,6 +128,8 @@ async def _serve(app: Starlette, hub: Hub, gate: Gate, settings: Settings) -> No
             proxy_headers=bool(settings.trusted_proxies),
             forwarded_allow_ips=settings.trusted_proxies,
             limit_concurrency=MAX_CONNECTIONS,
+            ssl_certfile=settings.relay_tls_certificate if settings.relay_tls_certificate != Path() else None,
+            ssl_keyfile=settings.relay_tls_key if settings.relay_tls_key != Path() else None,
         )
     )
     listener = listen(settings.relay_host, settings.relay_port, "TIMBRELAY_RELAY_PORT")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError
+from pydantic import AliasChoices, Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from storage.errors import SettingsError
@@ -88,6 +89,12 @@ class Settings(BaseSettings):
     relay_port: Port = 8080
     """The relay's port for clients."""
 
+    relay_tls_certificate: Path = Path()
+    """A PEM file with the certificate (and those that lead to its root) for `https` and `wss`; plain when empty."""
+
+    relay_tls_key: Path = Field(default=Path(), validate_default=True)
+    """The PEM file with the certificate's key, unencrypted; it is read when the relay starts."""
+
     metrics_host: str = "127.0.0.1"
     """The address of the port for Prometheus and probes; keep it inside the cluster."""
 
@@ -160,6 +167,13 @@ class Settings(BaseSettings):
 
     log_level: str = Field(default="INFO", pattern=r"^(DEBUG|INFO|WARNING|ERROR)$")
     """The least level that is logged."""
+
+    @field_validator("relay_tls_key")
+    @classmethod
+    def _belongs_to_a_certificate(cls, key: Path, info: ValidationInfo) -> Path:
+        if (key == Path()) != (info.data.get("relay_tls_certificate") == Path()):
+            raise PydanticCustomError("tls_pair", "a TLS certificate and its key are set both or neither")
+        return key
 
     @classmethod
     def read(cls) -> Settings:
