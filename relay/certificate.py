@@ -38,4 +38,4 @@ def prepare_tls(settings: Settings) -> None:
         problem = f"this certificate and its key, both unencrypted PEM, do not go together ({reason})"
         raise SettingsError([(CERTIFICATE, problem)]) from None
     # uvicorn has no setting for it, and a minute is too long for a place that nobody else can have.
-    constants.SSL_HANDSHAKE_TIMEOUT = HANDSHAKE_TIMEOUT_S  # type: ignore[misc]
+    constants.SSL_HANDSHAKE_TIMEOUT = HANDSHAKE_TIMEOUT_S
