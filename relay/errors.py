@@ -9,6 +9,7 @@ RelayError
 ├── Unauthorized        no key, or one that opens nothing
 ├── UnknownContext      a context that is not open
 ├── ContextExists       an id that is in use
+├── UnknownPlace        a place in a context that its client cannot have come to
 ├── UnknownVoice        a voice that the tenant does not have
 ├── UnknownConsent      a consent that the tenant does not have
 ├── TextTooLong         more text than is taken at once
@@ -119,6 +120,15 @@ class ContextExists(RelayError):
         super().__init__(f"context {context!r} is open; choose another id or wait for its end", field="context")
 
 
+class UnknownPlace(RelayError):
+    """Raised when a context is to go on after a chunk that was never sent."""
+
+    code = "unknown_place"
+
+    def __init__(self, sentence: int) -> None:
+        super().__init__(f"the client cannot have come further than sentence {sentence}", field="sentence")
+
+
 class UnknownVoice(RelayError):
     """Raised when the tenant has no such voice, or none that is ready."""
 
@@ -146,8 +156,8 @@ class TextTooLong(RelayError):
 
     code = "text_too_long"
 
-    def __init__(self, limit: int, scope: str) -> None:
-        super().__init__(f"a {scope} takes at most {limit:,} characters; send the rest in another", field="text")
+    def __init__(self, limit: int, scope: str, *, of: str = "characters", field: str = "text") -> None:
+        super().__init__(f"a {scope} takes at most {limit:,} {of}; send the rest in another", field=field)
 
 
 class RecordingTooLarge(RelayError):
@@ -156,10 +166,10 @@ class RecordingTooLarge(RelayError):
     code = "recording_too_large"
     status = 413
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, field: str = "recording") -> None:
         super().__init__(
             f"a reference recording has at most {limit // 1024:,} KiB; 5 to 10 seconds of speech are enough",
-            field="recording",
+            field=field,
         )
 
 

@@ -12,18 +12,20 @@ from uuid import UUID
 import structlog
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from relay.api.answers import show, tell
 from relay.api.cursors import read_place, write_place
 from relay.api.routes import Cursor, IdInPath, IfNoneMatch, Limit, door, open_door
 from relay.api.services import Here, Services
 from relay.api.texts import parse_id
-from relay.api.visits import Visitor
+from relay.api.visits import Visit, Visitor
 from relay.errors import UnknownObject
 from storage.cold_jobs import send_deletion
 from storage.errors import StorageError
 from storage.evidence.beginnings import ObjectKind, Reason
-from storage.evidence.deletions import Deletion, Outcome, find_deletion, list_deletions
+from storage.evidence.deletions import Deletion, Outcome, find_deletion, list_deletions, request_deletion
+from storage.evidence.deletions import Request as Wish
 from storage.evidence.jws import write_key_set
 from storage.evidence.signing import load_public_keys
 from storage.paging import Page
@@ -110,6 +112,14 @@ async def read_receipt_keys(request: Request, services: Here, if_none_match: IfN
     """Show every public key that receipts were ever signed with; it takes no key to check a receipt."""
     keys = await services.receipt_keys.get(lambda: services.within(None, load_public_keys))
     return show(request, PublicKeySet.model_validate(write_key_set(keys)))
+
+
+async def begin_deletion(
+    connection: AsyncConnection, visit: Visit, kind: ObjectKind, object_id: UUID
+) -> Deletion | None:
+    """Put a visitor's wish on record and take the object out of use; None when there is no such object."""
+    wish = Wish(kind, object_id, Reason.REQUESTED, visit.actor, visit.origin)
+    return await request_deletion(connection, visit.tenant, wish)
 
 
 async def carry_out(services: Services, tenant: UUID, begun: Sequence[Deletion]) -> list[Deletion]:

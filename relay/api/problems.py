@@ -157,7 +157,7 @@ def find_title(code: str) -> str:
 
 async def handle_refusal(_: Request, error: Exception) -> Response:
     """What a repository would not do: a state, a name, a value, an idempotency key that does not allow it."""
-    return answer_problem(_translate(error))
+    return answer_problem(translate(error))
 
 
 HANDLERS = {
@@ -173,8 +173,11 @@ HANDLERS = {
 }
 
 
-def _translate(error: Exception) -> RelayError:
+def translate(error: Exception) -> RelayError:
+    """What a client is told of an error of the storage room."""
     match error:
+        case ServerUnavailable():
+            return ServiceUnavailable()
         case IllegalTransition(current="nothing"):
             # It was there when it was looked for, and went meanwhile.
             return RequestRefused(404, f"unknown_{error.machine.rpartition(' ')[2]}", "it is not there any more")

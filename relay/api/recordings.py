@@ -73,19 +73,9 @@ async def create(request: Request, visit: Visitor, services: Here, idempotency_k
         consent, recording = parse_id("consent", asked.consent), _need(form.recording)
 
         async def work(connection: AsyncConnection, voice_id: UUID) -> Outcome:
-            await check_voices(connection, visit.tenant, visit.caller.limits)
-            made = await create_voice(
-                connection,
-                services.keyring,
-                visit.tenant,
-                name=asked.name,
-                consent=consent,
-                upload=recording,
-                voice_id=voice_id,
+            made = await make_voice(
+                connection, services, visit, voice_id, name=asked.name, consent=consent, recording=recording
             )
-            if made is None:
-                raise await _explain(connection, visit, consent)
-            await append(connection, visit.tenant, visit.act("voice.created", made.id, consent=str(consent)))
             return _accepted(made)
 
         once = Once(services, visit.tenant, request, idempotency_key, form.digest)
@@ -145,6 +135,39 @@ async def export(visit: Visitor, services: Here, voice: IdInPath) -> Response:
     return Response(content, media_type=ARCHIVE, headers=headers)
 
 
+async def make_voice(
+    connection: AsyncConnection,
+    services: Services,
+    visit: Visit,
+    voice_id: UUID,
+    *,
+    name: str,
+    consent: UUID,
+    recording: bytes,
+) -> Voice:
+    """A pending voice within the quota and by a consent in force, on record; `have_enrolled` comes after the commit.
+
+    Raises Refused, UnknownObject or RequestRefused for the consent, and what `create_voice` raises.
+    """
+    await check_voices(connection, visit.tenant, visit.caller.limits)
+    made = await create_voice(
+        connection, services.keyring, visit.tenant, name=name, consent=consent, upload=recording, voice_id=voice_id
+    )
+    if made is None:
+        raise await _explain(connection, visit, consent)
+    await append(connection, visit.tenant, visit.act("voice.created", made.id, consent=str(consent)))
+    return made
+
+
+async def have_enrolled(services: Services, tenant: UUID, voice: UUID, version: int) -> None:
+    """Have it enrolled. If Celery cannot be asked, its regular look for waiting recordings will find this one."""
+    try:
+        async with asyncio.timeout(SEND_TIMEOUT_S):
+            await asyncio.to_thread(send_enrolment, services.celery, tenant, voice, version)
+    except (StorageError, TimeoutError) as error:
+        log.warning("an enrolment waits for the next look", voice=str(voice), reason=type(error).__name__)
+
+
 def _need(recording: bytes | None) -> bytes:
     if recording is None:
         raise InvalidRequest("`recording` must be a file in the form", field="recording")
@@ -166,13 +189,7 @@ async def _explain(connection: AsyncConnection, visit: Visit, consent: UUID) -> 
 
 
 async def _enrol(services: Services, visit: Visit, done: Done) -> Response:
-    """Have it enrolled. If Celery cannot be asked, its regular look for waiting recordings will find this one."""
     enrolment = done.content["enrolment"]
     if done.fresh and enrolment is not None:
-        voice = UUID(done.content["id"])
-        try:
-            async with asyncio.timeout(SEND_TIMEOUT_S):
-                await asyncio.to_thread(send_enrolment, services.celery, visit.tenant, voice, enrolment["version"])
-        except (StorageError, TimeoutError) as error:
-            log.warning("an enrolment waits for the next look", voice=str(voice), reason=type(error).__name__)
+        await have_enrolled(services, visit.tenant, UUID(done.content["id"]), enrolment["version"])
     return done.answer()

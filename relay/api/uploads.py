@@ -78,15 +78,15 @@ def is_form(request: Request) -> bool:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower() == "multipart/form-data"
 
 
-async def read_form(request: Request, max_recording_bytes: int) -> Form:
-    """Read a multipart form with at most one file, `recording`.
+async def read_form(request: Request, max_recording_bytes: int, file: str = "recording") -> Form:
+    """Read a multipart form with at most one file, the recording, in the field called `file`.
 
     Raises InvalidRequest, RecordingTooLarge, or RequestRefused for another format or a body that does not arrive.
     """
     if not is_form(request):
         raise unsupported("send the recording in a form, as `multipart/form-data`")
     limit = max_recording_bytes + _FORM_OVERHEAD
-    stream = receive(request, limit, RecordingTooLarge(max_recording_bytes))
+    stream = receive(request, limit, RecordingTooLarge(max_recording_bytes, file))
     parser = MultiPartParser(request.headers, stream, max_files=1, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD_BYTES)
     # More than can come: the file that the parser makes never leaves memory.
     parser.spool_max_size = limit + 1
@@ -94,16 +94,16 @@ async def read_form(request: Request, max_recording_bytes: int) -> Form:
         form = await parser.parse()
     except MultiPartException as error:
         raise InvalidRequest(f"the form cannot be read: {error.message}") from error
-    return await _collect(form, max_recording_bytes)
+    return await _collect(form, max_recording_bytes, file)
 
 
-async def _collect(form: FormData, max_recording_bytes: int) -> Form:
+async def _collect(form: FormData, max_recording_bytes: int, file: str) -> Form:
     fields: dict[str, str] = {}
     recording: bytes | None = None
     for name, value in form.multi_items():
         if isinstance(value, UploadFile):
-            if name != "recording":
-                raise InvalidRequest("the file of the form must be called `recording`", field="recording")
+            if name != file:
+                raise InvalidRequest(f"the file of the form must be called `{file}`", field=file)
             recording = await value.read()
             await value.close()
         elif name in fields:
@@ -111,5 +111,5 @@ async def _collect(form: FormData, max_recording_bytes: int) -> Form:
         else:
             fields[name] = value
     if recording is not None and len(recording) > max_recording_bytes:
-        raise RecordingTooLarge(max_recording_bytes)
+        raise RecordingTooLarge(max_recording_bytes, file)
     return Form(fields, recording)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -14,16 +15,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from relay.api.answers import check_current, show, tell
 from relay.api.bodies import read_json
 from relay.api.cursors import read_place, write_place
-from relay.api.deletions import DeletionBody, carry_out, show_deletion, tell_deletion
+from relay.api.deletions import DeletionBody, begin_deletion, carry_out, show_deletion, tell_deletion
 from relay.api.routes import Cursor, IdInPath, IfMatch, IfNoneMatch, Limit, door, or_accepted
 from relay.api.services import Here, Services
 from relay.api.texts import Asked, Name, parse_id
 from relay.api.visits import Visit, Visitor
 from relay.errors import UnknownObject
 from storage.evidence.audit import append
-from storage.evidence.beginnings import ObjectKind, Reason
-from storage.evidence.deletions import Deletion, request_deletion
-from storage.evidence.deletions import Request as Wish
+from storage.evidence.beginnings import ObjectKind
+from storage.evidence.deletions import Deletion
 from storage.paging import Page
 from storage.states import VersionState, VoiceState
 from storage.streams.broadcasts import silence_voice, unsilence_voice
@@ -127,15 +127,7 @@ async def read_voice(
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Show a voice and how far its newest recording is."""
-    deadline = asyncio.get_running_loop().time() + wait
-    poll_s = _FIRST_POLL_S
-    while True:
-        found = await load(services, visit, voice)
-        left = deadline - asyncio.get_running_loop().time()
-        if not _is_enrolling(found) or left <= 0 or await request.is_disconnected():
-            return show(request, show_voice(found))
-        await asyncio.sleep(min(poll_s, left))
-        poll_s = min(poll_s * 1.5, _LAST_POLL_S)
+    return show(request, show_voice(await await_enrolment(services, visit, voice, wait, request.is_disconnected)))
 
 
 @router.patch("/{voice}", response_model=VoiceBody, **door(*_WRITERS, body=VoiceChange, refuses=(404, 409, 412)))
@@ -149,9 +141,7 @@ async def change_voice(
         found = await find_own(connection, visit, voice)
         check_current(request, show_voice(found))
         revision = None if if_match is None else found.revision
-        renamed = await rename_voice(connection, visit.tenant, found.id, asked.name, revision=revision)
-        await append(connection, visit.tenant, visit.act("voice.renamed", found.id))
-        return renamed
+        return await change_name(connection, visit, found.id, asked.name, revision=revision)
 
     return tell(show_voice(await services.within(visit.tenant, work)), tagged=True)
 
@@ -200,8 +190,7 @@ async def delete_voice(
     async def work(connection: AsyncConnection) -> Deletion | None:
         if if_match is not None:
             check_current(request, show_voice(await find_own(connection, visit, voice)))
-        wish = Wish(ObjectKind.VOICE, voice_id, Reason.REQUESTED, visit.actor, visit.origin)
-        return await request_deletion(connection, visit.tenant, wish)
+        return await begin_deletion(connection, visit, ObjectKind.VOICE, voice_id)
 
     begun = await services.within(visit.tenant, work)
     if begun is None:
@@ -210,9 +199,29 @@ async def delete_voice(
     return tell_deletion(VoiceDeletion(deletion=show_deletion(deletions[0])), deletions)
 
 
-async def load(services: Services, visit: Visit, voice: str) -> Voice:
-    """The visitor's voice; raises UnknownObject."""
-    return await services.within(visit.tenant, lambda connection: find_own(connection, visit, voice))
+async def await_enrolment(
+    services: Services, visit: Visit, voice: str, wait_s: float, is_gone: Callable[[], Awaitable[bool]]
+) -> Voice:
+    """The visitor's voice, as soon as its newest recording is enrolled or refused, or as it is after `wait_s` or when
+    nobody waits any more; raises UnknownObject."""
+    deadline = asyncio.get_running_loop().time() + wait_s
+    poll_s = _FIRST_POLL_S
+    while True:
+        found = await services.within(visit.tenant, lambda connection: find_own(connection, visit, voice))
+        left = deadline - asyncio.get_running_loop().time()
+        if not _is_enrolling(found) or left <= 0 or await is_gone():
+            return found
+        await asyncio.sleep(min(poll_s, left))
+        poll_s = min(poll_s * 1.5, _LAST_POLL_S)
+
+
+async def change_name(
+    connection: AsyncConnection, visit: Visit, voice_id: UUID, name: str, *, revision: int | None = None
+) -> Voice:
+    """Give a voice another name, on record; raises what `rename_voice` raises."""
+    renamed = await rename_voice(connection, visit.tenant, voice_id, name, revision=revision)
+    await append(connection, visit.tenant, visit.act("voice.renamed", voice_id))
+    return renamed
 
 
 def show_voice(voice: Voice) -> VoiceBody:

@@ -109,14 +109,23 @@ async def find_speaker(connection: AsyncConnection, tenant: UUID, name: str) -> 
 
 
 async def list_voices(
-    connection: AsyncConnection, tenant: UUID, page: Page, *, state: VoiceState | None = None, name: str = ""
+    connection: AsyncConnection,
+    tenant: UUID,
+    page: Page,
+    *,
+    state: VoiceState | None = None,
+    name: str = "",
+    part: str = "",
 ) -> Slice[Voice]:
-    """The tenant's voices, newest first; those in one state only, or of exactly one name, if asked for."""
+    """The tenant's voices, newest first; if asked for, those in one state only, of exactly one name, or with a part in
+    their names, in whichever case."""
     query = select_voices(tenant)
     if state is not None:
         query = query.where(voices.c.state == state)
     if name:
         query = query.where(voices.c.name == check_name(name))
+    if part:
+        query = query.where(voices.c.name.icontains(check_name(part), autoescape=True))
     rows = (await connection.execute(turn_to(query, page, voices.c.created_at, voices.c.id))).all()
     return cut(rows, page, read_voice, _place)
 

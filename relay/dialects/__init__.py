@@ -1,0 +1,1 @@
+"""Dialects: what clients of other services speak, as thin translations around the same contexts and voices."""
