@@ -46,6 +46,8 @@ TENANT_SCOPES = (Scope.SPEAK, Scope.ENROL, Scope.ADMIN)
 TERMS = Terms("2026-11", "en", "voice cloning", None)
 STATEMENT = Statement("A. Person", "I agree.")
 _OURS = ("TIMBRELAY_", "DATABASE_", "REDIS_URL")
+collect_ignore = ["clients"]
+"""They run in an environment of their own: tests/dialects/test_clients.py starts them."""
 
 
 def wait_until(condition: Callable[[], object], deadline_s: float = DEADLINE_S) -> None:

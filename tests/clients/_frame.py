@@ -1,0 +1,65 @@
+"""Where the stack is, and what the tests of all families look at in the audio that a client hands over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+TEXT = "Good morning. This is a short test of a cloned voice."
+"""Two sentences of about three seconds together."""
+LONG_TEXT = " ".join(["Extraordinarily complicated international telecommunications regulations apply here."] * 12)
+"""Long enough to be interrupted in the middle."""
+UNKNOWN_VOICE = "00000000-0000-4000-8000-000000000000"
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The coordinates of the running stack (docs: tests/dialects/stack.py, which writes them)."""
+
+    http: str
+    https: str
+    ca: str
+    """The path of the certificate authority's PEM file that signed what `https` shows."""
+    key: str
+    """Of tenant A, who may do everything a tenant can."""
+    other_key: str
+    """Of tenant B."""
+    wrong_key: str
+    voices: dict[str, str]
+    """Ids of A's voices by name: `low` and `high`."""
+    alias: str
+    """A's word for the voice `low`."""
+    foreign_voice: str
+    """B's."""
+    consent: str
+    """A's."""
+    recording: str
+    """The path of a WAV file that makes a good reference."""
+
+    @property
+    def ws(self) -> str:
+        return self.http.replace("http://", "ws://")
+
+    @property
+    def wss(self) -> str:
+        return self.https.replace("https://", "wss://")
+
+
+def read_pcm(pcm: bytes) -> np.ndarray:
+    """s16le mono as float32 within -1..1; fails for half a sample."""
+    assert len(pcm) % 2 == 0, f"{len(pcm)} bytes are no whole samples"
+    return np.frombuffer(pcm, "<i2").astype(np.float32) / 32768
+
+
+def check_speech(samples: np.ndarray, rate: int, *, seconds: tuple[float, float] = (0.5, 60.0)) -> None:
+    """Fails unless it is as long as expected, as loud as speech, louder and quieter in turns, and not clipped."""
+    duration = len(samples) / rate
+    assert seconds[0] <= duration <= seconds[1], f"{duration:.2f} s of audio"
+    assert np.isfinite(samples).all()
+    frames = samples[: len(samples) // (rate // 50) * (rate // 50)].reshape(-1, rate // 50)
+    levels = 20 * np.log10(np.sqrt(np.mean(frames.astype(np.float64) ** 2, axis=1)) + 1e-9)
+    loud, quiet = np.percentile(levels, (90, 5))
+    assert loud > -40, f"the loudest tenth begins at {loud:.1f} dBFS"
+    assert loud - quiet > 12, f"{quiet:.1f} to {loud:.1f} dBFS is noise, or a tone"
+    assert np.mean(np.abs(samples) >= 0.999) < 0.01, "clipped"
