@@ -1,0 +1,1 @@
+"""Audio as clients want it: formats by name, and one streaming encoder a response."""
