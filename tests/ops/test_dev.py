@@ -6,13 +6,14 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -28,13 +29,15 @@ def dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
-    venv = tmp_path / ".venv"
-    for name, value in {"ROOT": tmp_path, "VENV": venv, "PYTHON": venv / "bin" / "python"}.items():
+    venv, clients = tmp_path / ".venv", tmp_path / ".venv-clients"
+    paths = {"ROOT": tmp_path, "VENV": venv, "PYTHON": venv / "bin" / "python", "CLIENTS_VENV": clients}
+    for name, value in paths.items():
         monkeypatch.setattr(module, name, value)
-    (venv / "bin").mkdir(parents=True)
-    (venv / "bin" / "python").symlink_to(sys.executable)
+    for folder in (venv, clients):
+        (folder / "bin").mkdir(parents=True)
+        (folder / "bin" / "python").symlink_to(sys.executable)
     (tmp_path / "requirements").mkdir()
-    for lock in ("run", "test", "training"):
+    for lock in ("run", "test", "training", "clients"):
         (tmp_path / "requirements" / f"{lock}.lock").write_text(f"# {lock}\na==1\n")
     (tmp_path / "pyproject.toml").write_text("[project]\n")
     return module
@@ -103,6 +106,85 @@ def test_what_training_needs_is_enough_for_running_and_not_for_tests(dev: Module
     assert not dev.is_installed("test")
 
 
+@pytest.fixture
+def pips(dev: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """What pip is asked for, in environments that are sound and on a disk that is large enough."""
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(dev, "is_sound", lambda _: True)
+    monkeypatch.setattr(dev, "check_machine", lambda _: None)
+    monkeypatch.setattr(dev, "pip", lambda *arguments: asked.append(arguments))
+    return asked
+
+
+def test_the_clients_have_an_environment_of_their_own(dev: ModuleType, pips: list[tuple[str, ...]]) -> None:
+    """Installing them touches neither the product's environment nor what is known of it, and brings nothing of ours."""
+    dev.stamp_path("test").write_text(dev.expected_stamp("test"))
+    dev.ensure_installed("clients")
+    assert pips == [("clients", "install", "--require-hashes", "-r", str(dev.lock_path("clients")))]
+    assert dev.is_installed("clients")
+    assert dev.is_installed("test")
+    assert dev.stamp_path("clients").parent == dev.CLIENTS_VENV
+    dev.ensure_installed("clients")
+    assert len(pips) == 1
+
+
+def test_the_clients_depend_on_their_lock_alone(dev: ModuleType) -> None:
+    """A change of the project's description asks for no new clients; one of their lock does."""
+    dev.stamp_path("clients").write_text(dev.expected_stamp("clients"))
+    (dev.ROOT / "pyproject.toml").write_text("[project]\nname = 'other'\n")
+    assert dev.is_installed("clients")
+    dev.lock_path("clients").write_text("a==2\n")
+    assert not dev.is_installed("clients")
+
+
+def test_an_interrupted_installation_is_done_again(
+    dev: ModuleType, pips: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was there before is not believed in any more, and the other environment is."""
+    for name in ("clients", "test"):
+        dev.stamp_path(name).write_text(dev.expected_stamp(name))
+    dev.lock_path("clients").write_text("a==2\n")
+
+    def fail(*_: str) -> None:
+        raise dev.Refusal("no network")
+
+    with monkeypatch.context() as patch, pytest.raises(dev.Refusal, match="no network"):
+        patch.setattr(dev, "pip", fail)
+        dev.ensure_installed("clients")
+    assert not dev.stamp_path("clients").exists()
+    assert dev.is_installed("test")
+    dev.ensure_installed("clients")
+    assert dev.is_installed("clients")
+
+
+def test_a_full_disk_is_told_before_the_clients_are_installed(dev: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is begun that cannot end."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
+    with pytest.raises(dev.Refusal, match="need 1500 MB, and there are 1000 MB free"):
+        dev.ensure_installed("clients")
+
+
+@pytest.mark.parametrize(("word", "locks"), [("test", ["test", "clients"]), ("demo", ["run"])])
+def test_only_the_tests_get_the_clients(
+    dev: ModuleType, monkeypatch: pytest.MonkeyPatch, word: str, locks: list[str]
+) -> None:
+    """Who wants to hear a voice does not wait for them; where the tests run, a test that misses them is to fail."""
+    installed: list[str] = []
+    required: list[bool] = []
+    monkeypatch.delenv("TIMBRELAY_CLIENTS_REQUIRED", raising=False)
+    monkeypatch.setattr(dev, "handle_signals", lambda _: None)
+    monkeypatch.setattr(dev, "ensure_installed", installed.append)
+    monkeypatch.setattr(dev, "run_checks", lambda _: required.append("TIMBRELAY_CLIENTS_REQUIRED" in os.environ))
+    monkeypatch.setattr(os, "execve", lambda *_: None)
+    try:
+        dev.main([word])
+    finally:
+        # Set by the script for what it runs, and not for what runs this test.
+        os.environ.pop("TIMBRELAY_CLIENTS_REQUIRED", None)
+    assert installed == locks
+    assert required == ([True] if word == "test" else [])
+
+
 def test_torch_is_asked_for_by_the_range_of_the_project(dev: ModuleType) -> None:
     """torch has no hash in a lock: its range is what the project's description says, and no lock pins it."""
     assert dev.torch_requirement((ROOT / "pyproject.toml").read_text()).startswith("torch>=")
@@ -149,9 +231,9 @@ def test_progress_is_told_from_pips_words(dev: ModuleType) -> None:
 
 def test_an_environment_that_was_made_elsewhere_is_not_sound(dev: ModuleType) -> None:
     """An environment that was moved, or whose making was interrupted, is made anew."""
-    assert not dev.is_sound()
+    assert not dev.is_sound(dev.VENV)
     (dev.VENV / "bin" / "pip").write_text("#!/elsewhere/.venv/bin/python\n")
-    assert not dev.is_sound()
+    assert not dev.is_sound(dev.VENV)
 
 
 def test_a_missing_ensurepip_names_the_package(dev: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
