@@ -165,6 +165,43 @@ class Settings(BaseSettings):
     idle_timeout_s: float = Field(default=300.0, gt=0)
     """How long a connection may go without a message, in either direction, before it is closed."""
 
+    connection_life_s: float = Field(default=14_400.0, ge=1)
+    """How long a connection may live: its contexts are finished then, and its client is asked to connect again."""
+
+    resume_window_s: float = Field(default=15.0, ge=0, le=300)
+    """How long the contexts of a lost connection wait for their client to come back over another."""
+
+    drain_timeout_s: float = Field(default=20.0, ge=0, le=600)
+    """How long a relay that is told to stop lets its listeners finish; what kills it has to wait ten seconds longer."""
+
+    allowed_origins: str = ""
+    """Origins, between commas, of the pages that may ask for WebRTC from a browser (CORS); `*` for all; none."""
+
+    webrtc_peers: int = Field(default=30, ge=0, le=500)
+    """How many WebRTC peers one relay process holds; 0 for none. A core carries about thirty that speak."""
+
+    webrtc_candidates: str = Field(default="host", pattern=r"^(host|all|relay)$")
+    """What a peer of the relay offers: its own addresses (`host`), what STUN and TURN give as well (`all`), or only
+    what is relayed by TURN (`relay`), where no UDP port of the relay can be reached."""
+
+    webrtc_address: str = Field(default="", pattern=r"^(\d{1,3}(\.\d{1,3}){3})?$")
+    """The IPv4 address under which a 1:1 NAT makes the relay's UDP ports known, ports unchanged; offered as well."""
+
+    webrtc_loopback: bool = False
+    """Whether 127.0.0.1 is offered too, for browsers on the same machine when it has no network."""
+
+    stun_urls: str = Field(default="", pattern=r"^(stuns?:[^,\s\"<>]+(, *|$))*$")
+    """STUN servers that clients are told of, as `stun:stun.example.com:3478`, between commas."""
+
+    turn_urls: str = Field(default="", pattern=r"^(turns?:[^,\s\"<>]+(, *|$))*$")
+    """TURN servers that clients are told of, as `turn:turn.example.com:3478?transport=udp`, between commas."""
+
+    turn_secret: SecretStr = SecretStr("")
+    """What the relay and the TURN servers share (coturn's `static-auth-secret`), to make credentials that expire."""
+
+    turn_ttl_s: int = Field(default=600, ge=60, le=86_400)
+    """How long such credentials are good for making a connection."""
+
     log_level: str = Field(default="INFO", pattern=r"^(DEBUG|INFO|WARNING|ERROR)$")
     """The least level that is logged."""
 
