@@ -19,12 +19,12 @@ from relay.api.uploads import UploadRoom
 from relay.app import make_app
 from relay.certificate import prepare_tls
 from relay.clock import SystemClock
+from relay.doors.conversation import Limits
+from relay.doors.reception import Reception
 from relay.entrance.admission import Admission, Bounds
 from relay.entrance.gate import Gate
 from relay.errors import RelayError
 from relay.native.messages import MAX_MESSAGE_BYTES
-from relay.native.stream_door import StreamDoor
-from relay.native.websocket import Limits
 from relay.protocols import BoundedWebSocket, PromptHttp
 from relay.speaking.hub import Hub
 from storage.cold_jobs import make_celery
@@ -75,7 +75,12 @@ async def _run(settings: Settings) -> None:
         admission = Admission(name, SystemClock(), bounds)
         hub = Hub(redis, reader, name, settings.relay_ttl_ms, admission)
         limits = Limits(
-            settings.send_timeout_s, settings.idle_timeout_s, settings.sentence_timeout_s, settings.chunk_ms
+            settings.send_timeout_s,
+            settings.idle_timeout_s,
+            settings.sentence_timeout_s,
+            settings.chunk_ms,
+            settings.connection_life_s,
+            settings.resume_window_s,
         )
 
         async def workers_are_warm() -> None:
@@ -83,11 +88,17 @@ async def _run(settings: Settings) -> None:
             if not admission.workers:
                 raise ServerUnavailable("the workers", "none is warm yet")
 
-        probes = probe_app({"postgres": database.ping, "redis": lambda: ping(redis), "model": workers_are_warm})
+        async def lets_in() -> None:
+            if hub.draining:
+                raise ServerUnavailable("this relay", "it is going to stop")
+
+        probes = probe_app(
+            {"postgres": database.ping, "redis": lambda: ping(redis), "model": workers_are_warm, "door": lets_in}
+        )
         metrics = serving(probes, settings.metrics_host, settings.relay_metrics_port, "TIMBRELAY_RELAY_METRICS_PORT")
         async with Gate.opened(settings, database, keyring) as gate, metrics:
             services = _gather(settings, database, redis, keyring, gate, admission)
-            app = make_app(services, StreamDoor(hub, database, gate, limits))
+            app = make_app(services, Reception(hub, gate, database, limits, SystemClock()))
             await _serve(app, hub, gate, settings)
     finally:
         await redis.aclose()
@@ -123,6 +134,8 @@ async def _serve(app: Starlette, hub: Hub, gate: Gate, settings: Settings) -> No
             http=PromptHttp,
             ws=BoundedWebSocket,
             ws_max_size=MAX_MESSAGE_BYTES,
+            # Audio does not get smaller, and each socket would keep a quarter of a megabyte for trying.
+            ws_per_message_deflate=False,
             timeout_graceful_shutdown=STOP_DEADLINE_S,
             server_header=False,
             proxy_headers=bool(settings.trusted_proxies),
@@ -134,19 +147,23 @@ async def _serve(app: Starlette, hub: Hub, gate: Gate, settings: Settings) -> No
     )
     listener = listen(settings.relay_host, settings.relay_port, "TIMBRELAY_RELAY_PORT")
     loop = asyncio.get_running_loop()
+    asked_to_stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, lambda: setattr(server, "should_exit", True))
+        loop.add_signal_handler(number, asked_to_stop.set)
     log.info("ready", relay=hub.relay, port=listener.getsockname()[1])
     beside = [asyncio.create_task(part()) for part in (hub.run, gate.run)]
     serving_ = asyncio.create_task(server.serve([listener]))
-    done, _ = await asyncio.wait([*beside, serving_], return_when=asyncio.FIRST_COMPLETED)
+    stopping = asyncio.create_task(asked_to_stop.wait())
+    done, _ = await asyncio.wait([*beside, serving_, stopping], return_when=asyncio.FIRST_COMPLETED)
+    if stopping in done:
+        await hub.drain(settings.drain_timeout_s)
     server.should_exit = True
     await serving_
     # Only now, when the last connection has ended: what it has spoken is still to be written down.
-    for task in beside:
+    for task in (*beside, stopping):
         task.cancel()
-    await asyncio.gather(*beside, return_exceptions=True)
-    for task in done:
+    await asyncio.gather(*beside, stopping, return_exceptions=True)
+    for task in done - {stopping}:
         task.result()
 
 

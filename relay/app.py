@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI, Request, Response
 from starlette.routing import Route, WebSocketRoute
@@ -29,6 +28,8 @@ from relay.api.document import make_document
 from relay.api.entity_tags import tag_of
 from relay.api.problems import HANDLERS
 from relay.api.services import Services
+from relay.doors.reception import Reception
+from relay.native.stream_door import StreamDoor
 from relay.studio import studio_routes
 
 ROUTERS = (
@@ -59,7 +60,7 @@ class HeadAsGet:
         await self.app({**scope, "method": "GET"} if scope.get("method") == "HEAD" else scope, receive, send)
 
 
-def make_app(services: Services, stream: Callable[[WebSocket], Awaitable[None]]) -> FastAPI:
+def make_app(services: Services, reception: Reception) -> FastAPI:
     """The API, the document of it, the door of the native protocol, and the studio."""
     app = make_api(services)
     content = json.dumps(make_document(app)).encode()
@@ -68,8 +69,10 @@ def make_app(services: Services, stream: Callable[[WebSocket], Awaitable[None]])
     async def read_document(_: Request) -> Response:
         return Response(content, media_type=JSON, headers=headers)
 
+    door = StreamDoor(reception)
+
     async def open_stream(socket: WebSocket) -> None:
-        await stream(socket)
+        await door(socket)
 
     app.router.routes.append(Route("/v1/openapi.json", read_document, methods=["GET"]))
     app.router.routes.append(WebSocketRoute("/v1/stream", open_stream))

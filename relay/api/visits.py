@@ -9,7 +9,8 @@ from uuid import UUID
 
 from fastapi import Depends, Request
 
-from relay.entrance.authentication import authenticate, find_origin
+from relay.api.services import Services
+from relay.entrance.authentication import authenticate, find_origin, read_bearer
 from relay.entrance.permits import check_permitted
 from relay.entrance.rate_limits import Rate
 from relay.errors import RequestRefused
@@ -56,15 +57,32 @@ class Door:
 
     async def __call__(self, request: Request) -> None:
         """Raises Unauthorized, Refused, ServiceUnavailable or RequestRefused (403, 409)."""
-        services = request.app.state.services
-        caller = await authenticate(request, services.database, services.limiter, self.rate)
-        if not caller.scopes & self.scopes:
-            wanted = " or ".join(f"`{scope}`" for scope in _ORDER if scope in self.scopes)
-            raise RequestRefused(
-                403, "insufficient_scope", f"this needs a key with the scope {wanted}", field="Authorization"
-            )
-        check_permitted(caller, self.deed or _DEEDS.get(request.method, Deed.CHANGE))
-        request.state.visit = Visit(caller, find_origin(request))
+        deed = self.deed or _DEEDS.get(request.method, Deed.CHANGE)
+        request.state.visit = await enter(
+            request.app.state.services,
+            read_bearer(request),
+            find_origin(request),
+            scopes=self.scopes,
+            deed=deed,
+            rate=self.rate,
+        )
+
+
+async def enter(
+    services: Services, key: str, origin: str, *, scopes: frozenset[Scope], deed: Deed, rate: Rate = Rate.REQUEST
+) -> Visit:
+    """A visit with this key, which needs one of the scopes.
+
+    Raises Unauthorized, Refused, ServiceUnavailable or RequestRefused (403, 409).
+    """
+    caller = await authenticate(key, origin, services.database, services.limiter, rate)
+    if not caller.scopes & scopes:
+        wanted = " or ".join(f"`{scope}`" for scope in _ORDER if scope in scopes)
+        raise RequestRefused(
+            403, "insufficient_scope", f"this needs a key with the scope {wanted}", field="Authorization"
+        )
+    check_permitted(caller, deed)
+    return Visit(caller, origin)
 
 
 def _find_visit(request: Request) -> Visit:

@@ -144,6 +144,10 @@ class Admission:
         place.heard_until = heard_until
         self._late += late
 
+    def move(self, place: Place, listener: str) -> None:
+        """The context goes on over another connection, and its conversation with it."""
+        place.listener = listener
+
     def release(self, place: Place) -> None:
         """A context has ended; a conversation that spoke is remembered, as long as its connection lasts."""
         place.taken = False

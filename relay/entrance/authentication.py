@@ -1,4 +1,4 @@
-"""From an Authorization header to a caller; there is no way in without one."""
+"""From a key to a caller; there is no way in without one."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ _SCHEME = "bearer "
 
 
 async def authenticate(
-    request: HTTPConnection, database: Database, limiter: RateLimiter, kind: Rate = Rate.REQUEST
+    key: str, origin: str, database: Database, limiter: RateLimiter, kind: Rate = Rate.REQUEST
 ) -> Caller:
-    """Whose key the request carries (RFC 6750, "Authorization Request Header Field"), counted against their rate.
+    """Whose key it is, counted against their rate; `origin` is where it comes from.
 
     Where too many wrong keys came from, only those that are known still open; who brings none has tried none out.
     Raises Unauthorized, Refused when too much is asked, or ServiceUnavailable when the keys cannot be looked up.
     """
-    key = _read_key(request)
     if not key:
         raise Unauthorized
-    origin, hashed, known = find_origin(request), hash_key(key), limiter.known
+    hashed, known = hash_key(key), limiter.known
     if not known.knows(hashed):
         await limiter.check_address(origin)
     asked_at = known.clock()
@@ -47,6 +46,7 @@ def find_origin(request: HTTPConnection) -> str:
     return name_address(request.client.host if request.client else None)
 
 
-def _read_key(request: HTTPConnection) -> str:
+def read_bearer(request: HTTPConnection) -> str:
+    """The key that a request carries (RFC 6750, "Authorization Request Header Field"); empty when it carries none."""
     header = request.headers.get("authorization", "")
     return header[len(_SCHEME) :].strip() if header.lower().startswith(_SCHEME) else ""

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import struct
 
+from relay.speaking.events import Audio
+
 HEADER = struct.Struct("!BBHIII")
 VERSION = 1
 LAST_OF_SENTENCE = 0x01
+MOST_MS = 0xFFFF
 
 
-def encode_frame(context: int, sentence: int, chunk: int, pcm: bytes, *, last: bool) -> bytes:
+def encode_frame(audio: Audio) -> bytes:
     """A chunk as it goes to the client."""
-    return HEADER.pack(VERSION, LAST_OF_SENTENCE if last else 0, 0, context, sentence, chunk) + pcm
+    flags = LAST_OF_SENTENCE if audio.last else 0
+    ttfa_ms = min(max(audio.ttfa_ms, 0), MOST_MS)
+    return HEADER.pack(VERSION, flags, ttfa_ms, audio.number, audio.sentence, audio.chunk) + audio.pcm

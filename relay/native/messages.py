@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from relay.errors import InvalidMessage, TextTooLong
+from relay.speaking.commands import Cancel, Command, End, Flush, Open, Resume, Text
 
 MAX_TEXT = 10_000
 MAX_MESSAGE_BYTES = 64 * 1024
@@ -21,44 +22,79 @@ class _Message(BaseModel):
     context: ContextId
 
 
-class Open(_Message):
+class OpenMessage(_Message):
     """Begin a context in a voice."""
 
     type: Literal["open"]
     voice: Annotated[str, Field(min_length=1, max_length=64)]
+    mel: bool = False
+
+    def command(self) -> Command:
+        """What it asks for."""
+        return Open(self.context, self.voice, self.mel)
 
 
-class Text(_Message):
+class ResumeMessage(_Message):
+    """Go on with a context whose connection was lost."""
+
+    type: Literal["resume"]
+    token: Annotated[str, Field(min_length=1, max_length=64)]
+    sentence: Annotated[int, Field(ge=0, le=1_000_000)]
+    chunk: Annotated[int, Field(ge=-1, le=1_000_000)]
+
+    def command(self) -> Command:
+        """What it asks for."""
+        return Resume(self.context, self.token, self.sentence, self.chunk)
+
+
+class TextMessage(_Message):
     """The next piece of a context's text."""
 
     type: Literal["text"]
     text: str
 
+    def command(self) -> Command:
+        """What it asks for; raises TextTooLong or InvalidMessage."""
+        _check_text(self.text)
+        return Text(self.context, self.text)
 
-class Flush(_Message):
+
+class FlushMessage(_Message):
     """Speak what is there."""
 
     type: Literal["flush"]
 
+    def command(self) -> Command:
+        """What it asks for."""
+        return Flush(self.context)
 
-class End(_Message):
+
+class EndMessage(_Message):
     """No more text."""
 
     type: Literal["end"]
 
+    def command(self) -> Command:
+        """What it asks for."""
+        return End(self.context)
 
-class Cancel(_Message):
+
+class CancelMessage(_Message):
     """Stop now."""
 
     type: Literal["cancel"]
 
+    def command(self) -> Command:
+        """What it asks for."""
+        return Cancel(self.context)
 
-ClientMessage = Open | Text | Flush | End | Cancel
+
+ClientMessage = OpenMessage | ResumeMessage | TextMessage | FlushMessage | EndMessage | CancelMessage
 _ADAPTER: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field(discriminator="type")])
-_TYPES = "open, text, flush, end, cancel"
+_TYPES = "open, resume, text, flush, end, cancel"
 
 
-def read_message(raw: str) -> ClientMessage:
+def read_message(raw: str) -> Command:
     """Read one message; raises InvalidMessage with the field at fault, or TextTooLong."""
     try:
         data = json.loads(raw)
@@ -70,9 +106,7 @@ def read_message(raw: str) -> ClientMessage:
         message = _ADAPTER.validate_python(data)
     except ValidationError as error:
         raise _invalid(error) from error
-    if isinstance(message, Text):
-        _check_text(message.text)
-    return message
+    return message.command()
 
 
 def _check_text(text: str) -> None:

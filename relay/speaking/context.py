@@ -7,23 +7,25 @@ each sample once, in order.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
 
 from relay import metrics
 from relay.clock import Clock
-from relay.entrance.under_way import SAMPLE_RATE, UnderWay
-from relay.errors import NothingToSay, RelayError, SentenceFailed, TextTooLong
-from relay.native.frames import encode_frame
+from relay.errors import NothingToSay, RelayError, SentenceFailed, TextTooLong, UnknownPlace
 from relay.speaking.context_state import TRANSITIONS, Address, ContextState
-from relay.speaking.outputs import Bury, Note, Output, Play, Say, Silence, Submit
+from relay.speaking.events import SAMPLE_RATE, Audio, Cancelled, Done, Failed, Flushed, SentenceBegun
+from relay.speaking.outputs import Bury, Note, Output, Silence, Submit, Tell
 from relay.speaking.sentences import Sentence, SentenceCutter
 from relay.speaking.tally import Tally, TextHash
+from relay.speaking.under_way import UnderWay
 from storage.errors import IllegalTransition
 from storage.streams.wire import Chunk, Failure, Job, Result
 
 MAX_TEXT = 100_000
+MAX_FLUSHES = 10_000
 MAX_UNDER_WAY = 2
 """Sentences of one context with the workers at once: the one that is heard and the one that follows."""
 MAX_RESUBMITS = 3
@@ -34,17 +36,28 @@ TORN_AFTER_S = 1.0
 class Context:
     """The state of one context; `has_room` says whether the client keeps up with what it has been sent."""
 
-    def __init__(self, address: Address, clock: Clock, has_room: Callable[[], bool], text_hash: TextHash) -> None:
+    def __init__(
+        self, address: Address, clock: Clock, has_room: Callable[[], bool], text_hash: TextHash, *, mel: bool = False
+    ) -> None:
         self.address = address
-        self._has_room = has_room
-        self._tally = Tally(text_hash)
         self.state = ContextState.OPEN
+        self._has_room = has_room
+        self._mel = mel
+        self._tally = Tally(text_hash)
         self._clock = clock
         self._cutter = SentenceCutter()
         self._characters = 0
-        self._waiting: deque[tuple[Sentence, float]] = deque()
+        self._sentences: list[tuple[Sentence, float]] = []
+        """All that were cut, with when; their text is kept until the end, for a client that comes back."""
+        self._next = 0
         self._under_way: dict[int, UnderWay] = {}
+        self._starts: list[int] = []
+        """Where each sentence that was begun to be heard begins, in samples."""
         self._heard = 0
+        self._had: tuple[int, int] | None = None
+        """A sentence of which the client has so many chunks already."""
+        self._flushes: deque[tuple[int, int]] = deque()
+        self._flush_numbers = itertools.count()
         self._late = 0
         self._dry_at = self._active_at = clock.monotonic()
 
@@ -56,9 +69,13 @@ class Context:
     @property
     def heard_until(self) -> float:
         """When the listener heard everything; infinite while sentences are to come, in the past before the first."""
-        if self._under_way or self._waiting:
+        if self._under_way or self._waits:
             return math.inf
         return self._dry_at if self._tally.samples else -math.inf
+
+    @property
+    def _waits(self) -> bool:
+        return self._next < len(self._sentences)
 
     def note(self) -> list[Note]:
         """What is to be put on record when it has ended."""
@@ -83,8 +100,13 @@ class Context:
         return self._enqueue(sentences)
 
     def flush(self) -> list[Output]:
-        """Speak what is there."""
-        return self._enqueue(self._cutter.flush())
+        """Speak what is there; `Flushed` says when that was done."""
+        number = next(self._flush_numbers)
+        if number >= MAX_FLUSHES:
+            raise TextTooLong(MAX_FLUSHES, "context", of="flushes", field="type")
+        outputs = self._enqueue(self._cutter.flush())
+        self._flushes.append((number, len(self._sentences)))
+        return [*outputs, *self._answer_flushes()]
 
     def end(self) -> list[Output]:
         """No more text."""
@@ -94,13 +116,14 @@ class Context:
     def cancel(self) -> list[Output]:
         """Stop now: nothing of the context follows what this returns."""
         self._move(ContextState.CANCELLED)
-        return [*self._abandon(), Say({"type": "cancelled", "context": self.address.id})]
+        return [*self._abandon(), Tell(Cancelled(self.address.id))]
 
     def fail(self, error: RelayError) -> list[Output]:
         """End with an error."""
         self._move(ContextState.FAILED)
         metrics.ERRORS.labels(error.code).inc()
-        return [*self._abandon(), Say({"type": "error", **error.as_dict(), "context": self.address.id})]
+        unspoken = self._find_unspoken()
+        return [*self._abandon(), Tell(Failed(self.address.id, error, unspoken=unspoken))]
 
     def receive(self, result: Result) -> list[Output]:
         """A chunk or a failure from a worker; what is not expected (any more) is dropped."""
@@ -143,25 +166,44 @@ class Context:
         torn = [s for s in stalled if s.torn and now - s.progress_at > TORN_AFTER_S]
         return [output for sentence in torn for output in self._resubmit(sentence)]
 
+    def suspend(self) -> list[Output]:
+        """Its connection is lost: stop the workers, and wait to be resumed from another one."""
+        outputs = self._stop_workers()
+        self._next = self._heard
+        self._active_at = self._clock.monotonic()
+        self._has_room = lambda: False
+        return outputs
+
+    def check_place(self, sentence: int, chunk: int) -> None:
+        """Raises UnknownPlace for one that its client cannot have come to."""
+        if sentence > self._heard or sentence < 0 or chunk < -1:
+            raise UnknownPlace(self._heard)
+
+    def resume(self, address: Address, has_room: Callable[[], bool], sentence: int, chunk: int) -> list[Output]:
+        """Go on at another address after a chunk that the client has: what came after it is spoken again."""
+        self.check_place(sentence, chunk)
+        self.address, self._has_room = address, has_room
+        self._heard = self._next = sentence
+        if sentence < len(self._starts):
+            self._tally.samples = self._starts[sentence]
+            del self._starts[sentence:]
+        self._had = (sentence, chunk + 1)
+        self._active_at = self._dry_at = self._clock.monotonic()
+        return [*self._submit_waiting(), *self._finish()]
+
     def _enqueue(self, sentences: list[Sentence]) -> list[Output]:
         now = self._clock.monotonic()
-        self._waiting.extend((sentence, now) for sentence in sentences)
+        self._sentences.extend((sentence, now) for sentence in sentences)
         return list(self._submit_waiting())
 
     def _submit_waiting(self) -> Iterator[Output]:
-        while self._waiting and len(self._under_way) < MAX_UNDER_WAY and self._has_room():
-            sentence, completed_at = self._waiting.popleft()
+        while self._waits and len(self._under_way) < MAX_UNDER_WAY and self._has_room():
+            sentence, completed_at = self._sentences[self._next]
+            self._next += 1
             job, now = self._job(sentence), self._clock.monotonic()
-            self._under_way[sentence.number] = UnderWay(job, completed_at, now, now)
-            yield Say(
-                {
-                    "type": "sentence",
-                    "context": self.address.id,
-                    "sentence": sentence.number,
-                    "start": sentence.start,
-                    "end": sentence.end,
-                }
-            )
+            heard = self._had[1] if self._had is not None and self._had[0] == sentence.number else 0
+            self._under_way[sentence.number] = UnderWay(sentence, job, 0, completed_at, now, now, heard=heard)
+            yield Tell(SentenceBegun(self.address.id, sentence.number, sentence.start, sentence.end))
             yield Submit(job)
 
     def _job(self, sentence: Sentence) -> Job:
@@ -175,6 +217,7 @@ class Context:
             version=self.address.version,
             deadline_ms=self._clock.unix_ms() + int(1000 * runs_dry_in),
             text=sentence.text,
+            mel=self._mel,
         )
 
     def _receive_failure(self, sentence: UnderWay, failure: Failure) -> list[Output]:
@@ -197,59 +240,86 @@ class Context:
         """Play what is next in order, and go on to the next sentence when one is complete."""
         outputs: list[Output] = []
         while (sentence := self._under_way.get(self._heard)) is not None:
+            if len(self._starts) == self._heard:
+                self._starts.append(self._tally.samples)
+                sentence.start = self._tally.samples
             while sentence.held:
-                outputs.append(self._play(sentence, sentence.held.popleft()))
+                outputs.extend(self._play(sentence, sentence.held.popleft()))
             if not sentence.complete:
                 break
             outputs.append(self._end_sentence(sentence))
+            outputs.extend(self._answer_flushes())
         outputs.extend(self._submit_waiting())
         return [*outputs, *self._finish()]
 
-    def _play(self, sentence: UnderWay, chunk: Chunk) -> Output:
+    def _play(self, sentence: UnderWay, chunk: Chunk) -> list[Output]:
         now = self._clock.monotonic()
+        audio = self._hand_on(sentence, chunk, now)
+        if chunk.number < sentence.heard:
+            # Its client has it from before the connection was lost.
+            self._tally.skip(audio.samples)
+            return []
         if self._tally.samples == 0:
             metrics.TIME_TO_FIRST_AUDIO.observe(now - sentence.completed_at)
         if sentence.is_late(now, self._dry_at):
             self._late += 1
             metrics.LATE.inc()
-        first = sentence.played == 0
-        samples = sentence.play(chunk, now)
-        self._tally.play(sentence.job.text, samples, first=first)
-        self._dry_at = max(self._dry_at, now) + samples / SAMPLE_RATE
+        sentence.play(chunk, audio.samples, now)
+        self._tally.play(chunk.sentence, sentence.job.text, audio.samples)
+        self._dry_at = max(self._dry_at, now) + audio.samples / SAMPLE_RATE
         metrics.CHUNKS.inc()
-        with metrics.ENCODE_STAGE.time():
-            frame = encode_frame(self.address.number, chunk.sentence, chunk.number, chunk.pcm, last=chunk.last)
-        return Play(self.address.number, frame, now, samples)
+        return [Tell(audio)]
+
+    def _hand_on(self, sentence: UnderWay, chunk: Chunk, now: float) -> Audio:
+        return Audio(
+            context=self.address.id,
+            number=self.address.number,
+            sentence=chunk.sentence,
+            chunk=chunk.number,
+            pcm=chunk.pcm,
+            last=chunk.last,
+            start_s=self._tally.samples / SAMPLE_RATE,
+            ready_at=now,
+            ttfa_ms=round(1000 * (now - sentence.completed_at)),
+            words=tuple(sentence.time_words(chunk)),
+            mel=chunk.mel,
+        )
 
     def _end_sentence(self, sentence: UnderWay) -> Output:
         del self._under_way[self._heard]
         self._heard += 1
         self._active_at = self._clock.monotonic()
         metrics.SENTENCES.inc()
-        return Say(sentence.summarize(self.address.id, self._active_at))
+        return Tell(sentence.summarize(self.address.id, self._active_at))
+
+    def _answer_flushes(self) -> Iterator[Output]:
+        while self._flushes and self._flushes[0][1] <= self._heard:
+            yield Tell(Flushed(self.address.id, self._flushes.popleft()[0]))
 
     def _finish(self) -> list[Output]:
-        if self.state is not ContextState.ENDING or self._under_way or self._waiting:
+        if self.state is not ContextState.ENDING or self._under_way or self._waits:
             return []
         if self._tally.samples == 0:
             return self.fail(NothingToSay())
         self._move(ContextState.DONE)
-        return [
-            Say(
-                {
-                    "type": "done",
-                    "context": self.address.id,
-                    "sentences": self._heard,
-                    "samples": self._tally.samples,
-                }
-            )
-        ]
+        return [Tell(Done(self.address.id, self._heard, self._tally.samples))]
+
+    def _find_unspoken(self) -> tuple[int, int] | None:
+        """From the first sentence that was not heard whole to the end of the text."""
+        if self._heard < len(self._sentences):
+            return self._sentences[self._heard][0].start, self._characters
+        behind = self._sentences[-1][0].end if self._sentences else 0
+        return (behind, self._characters) if behind < self._characters else None
 
     def _abandon(self) -> list[Output]:
-        busy = any(not sentence.complete for sentence in self._under_way.values())
-        self._waiting.clear()
-        self._under_way.clear()
+        outputs = self._stop_workers()
+        self._next = len(self._sentences)
         self._dry_at = min(self._dry_at, self._clock.monotonic())
+        return outputs
+
+    def _stop_workers(self) -> list[Output]:
+        busy = any(not sentence.complete for sentence in self._under_way.values())
+        self._under_way.clear()
         silence: list[Output] = [Silence(self.address.number)]
         return [*silence, Bury(self.address.key)] if busy else silence
 

@@ -59,7 +59,7 @@ class Audio:
     chunk: int
     """Its number within the sentence."""
     pcm: bytes
-    """Mono, signed 16 bit, little-endian, SAMPLE_RATE; whole samples, 80 ms unless the operator has set another length."""
+    """Mono, signed 16 bit, little-endian, at SAMPLE_RATE, whole samples: 80 ms, or as the operator has set."""
     last: bool
     """Whether the sentence ends with it."""
     start_s: float

@@ -23,6 +23,7 @@ log = structlog.get_logger()
 TICK_S = 0.25
 RETRY_S = 0.1
 _TICKS_PER_BEAT = 2
+_DRAIN_STEP_S = 0.02
 
 
 class Listener(Protocol):
@@ -37,6 +38,9 @@ class Listener(Protocol):
     def resubmit(self) -> None:
         """Hand out again what is under way."""
 
+    def drain(self, within_s: float) -> None:
+        """The relay is going to stop within this time; must not block."""
+
 
 class Hub:
     """Carries jobs out and results back for every connection of one relay process."""
@@ -50,6 +54,8 @@ class Hub:
         self._listeners: set[Listener] = set()
         self._routes: dict[str, Listener] = {}
         self._broken = False
+        self.draining = False
+        """Whether the relay is going to stop and lets nobody in."""
 
     def join(self, listener: Listener) -> None:
         """A connection begins."""
@@ -69,6 +75,17 @@ class Hub:
             del self._routes[key]
         for key in keys:
             self._routes[key] = listener
+
+    async def drain(self, within_s: float) -> None:
+        """Let the listeners finish and leave, for so long at most."""
+        self.draining = True
+        for listener in list(self._listeners):
+            listener.drain(within_s)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within_s
+        # They leave one by one, each by its own end.
+        while self._listeners and loop.time() < until:  # noqa: ASYNC110
+            await asyncio.sleep(_DRAIN_STEP_S)
 
     async def submit(self, job: Job) -> None:
         """Hand a job to the workers; when Redis is away it is handed out again once it is back."""

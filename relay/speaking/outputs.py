@@ -5,25 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
+from relay.speaking.events import Event
 from storage.streams.wire import Job
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
-    """Send a JSON message to the client."""
+class Tell:
+    """Let the client know."""
 
-    message: dict[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class Play:
-    """Send a binary frame to the client."""
-
-    context: int
-    frame: bytes
-    ready_at: float
-    """When there was nothing left but to send it, by the clock's `monotonic`."""
-    samples: int
+    event: Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +25,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """Forget the frames of this context that are not sent yet."""
+    """Forget the audio of this context that is not sent yet."""
 
     context: int
 
@@ -65,4 +55,4 @@ class Note:
     """Of all the text that the context was given."""
 
 
-Output = Say | Play | Submit | Silence | Bury | Note
+Output = Tell | Submit | Silence | Bury | Note

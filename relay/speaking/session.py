@@ -1,16 +1,15 @@
-"""One connection of the native protocol, sans-I/O: its contexts, and what each message and result does to them."""
+"""One client's contexts, sans-I/O: what each command and result does to them."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID, uuid4
 
 from relay.clock import Clock
 from relay.entrance.admission import Admission, Place
-from relay.entrance.under_way import SAMPLE_RATE
 from relay.errors import (
     ContextExists,
     InvalidMessage,
@@ -21,11 +20,12 @@ from relay.errors import (
     TextTooLong,
     UnknownContext,
 )
-from relay.native.messages import Cancel, ClientMessage, End, Flush, Open, Text
 from relay.speaking.casting import Role
+from relay.speaking.commands import Cancel, End, Flush, Open, Resume, Text
 from relay.speaking.context import Context
 from relay.speaking.context_state import Address, ContextState
-from relay.speaking.outputs import Output, Say
+from relay.speaking.events import Draining, Event, Failed, Opened
+from relay.speaking.outputs import Output, Tell
 from storage.streams.wire import Result
 
 MAX_CONTEXTS = 16
@@ -44,40 +44,56 @@ class Terms:
     """Takes so many characters off what is left for today; raises Refused."""
 
 
+@dataclass(slots=True)
+class _Held:
+    """A context with what goes with it."""
+
+    context: Context
+    place: Place
+    ends_ms: float
+    """When its voice may not be heard any more, in Unix milliseconds."""
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """A context on its way from one connection to another."""
+
+    held: _Held
+
+    @property
+    def context(self) -> Context:
+        """For whoever has to know where it stands."""
+        return self.held.context
+
+
 class Session:
     """The contexts of one connection; every method returns what is to be done, in order."""
 
     def __init__(
-        self,
-        relay: str,
-        terms: Terms,
-        admission: Admission,
-        clock: Clock,
-        has_room: Callable[[], bool],
-        chunk_ms: int = 80,
+        self, relay: str, terms: Terms, admission: Admission, clock: Clock, has_room: Callable[[], bool]
     ) -> None:
         self._relay = relay
         self._terms = terms
         self._admission = admission
         self._clock = clock
         self._has_room = has_room
-        self._chunk_samples = SAMPLE_RATE * chunk_ms // 1000
         self._listener = uuid4().hex
-        self._contexts: dict[str, Context] = {}
-        self._places: dict[str, Place] = {}
-        self._ends_ms: dict[str, float] = {}
+        self._contexts: dict[str, _Held] = {}
         self._numbers = itertools.count(1)
         self._bad_messages = 0
+        self.keys: frozenset[str] = frozenset()
+        """The keys of the open contexts, as results carry them."""
 
     @property
     def voices(self) -> frozenset[UUID]:
         """The voices of the open contexts."""
-        return frozenset(context.address.voice for context in self._contexts.values())
+        return frozenset(held.context.address.voice for held in self._contexts.values())
 
     @property
-    def keys(self) -> frozenset[str]:
-        """The keys of the open contexts, as results carry them."""
-        return frozenset(context.address.key for context in self._contexts.values())
+    def tokens(self) -> frozenset[str]:
+        """What resumes the open contexts."""
+        return frozenset(held.token for held in self._contexts.values())
 
     def holds(self, context: str | None) -> bool:
         """Whether a context of this id is open."""
@@ -88,26 +104,20 @@ class Session:
         """Whether the client has sent more nonsense than a mistake explains."""
         return self._bad_messages > MAX_BAD_MESSAGES
 
-    def hello(self) -> list[Output]:
-        """What the client is told first."""
-        message: dict[str, object] = {"type": "hello", "protocol": 1, "sample_rate": SAMPLE_RATE}
-        return [Say({**message, "encoding": "pcm_s16le", "channels": 1, "chunk_samples": self._chunk_samples})]
-
-    def check_open(self, message: Open) -> None:
-        """Raises ContextExists or Refused before anything is looked up for the message."""
-        if message.context in self._contexts:
-            raise ContextExists(message.context)
+    def check_open(self, context: str) -> None:
+        """Raises ContextExists or Refused before anything is looked up for a context."""
+        if context in self._contexts:
+            raise ContextExists(context)
         if len(self._contexts) >= MAX_CONTEXTS:
             raise Refused("too_many_contexts", f"a connection holds at most {MAX_CONTEXTS} contexts; end one first")
 
-    def open(self, message: Open, role: Role) -> list[Output]:
+    def open(self, command: Open, role: Role) -> list[Output]:
         """Begin a context in a voice that is ready; raises ContextExists, Refused or ServiceUnavailable."""
-        self.check_open(message)
+        self.check_open(command.context)
         place = self._admission.admit(self._terms.tenant, self._listener, self._terms.contexts)
-        self._places[message.context] = place
         address = Address(
             key=uuid4().hex,
-            id=message.context,
+            id=command.context,
             number=next(self._numbers),
             relay=self._relay,
             tenant=self._terms.tenant,
@@ -115,30 +125,68 @@ class Session:
             version=role.speaker.version,
         )
         expires_at = role.speaker.expires_at
-        self._ends_ms[message.context] = math.inf if expires_at is None else 1000 * expires_at.timestamp()
-        self._contexts[message.context] = Context(address, self._clock, self._has_room, role.text_hash)
-        opened: dict[str, object] = {"type": "opened", "context": address.id, "number": address.number}
-        return [Say({**opened, "voice": str(address.voice), "version": address.version})]
+        ends_ms = math.inf if expires_at is None else 1000 * expires_at.timestamp()
+        context = Context(address, self._clock, self._has_room, role.text_hash, mel=command.mel)
+        held = _Held(context, place, ends_ms, uuid4().hex)
+        self._hold(held)
+        return [Tell(_opened(held))]
 
-    def handle(self, message: ClientMessage) -> list[Output]:
-        """Any message but `open`; raises RelayError for one that cannot be followed."""
-        context = self._contexts.get(message.context)
-        if context is None:
-            raise UnknownContext(message.context)
+    def resume(self, command: Resume, suspended: Suspended) -> list[Output]:
+        """Go on with a context that another connection has given up; raises nothing that `check_resume` has not."""
+        held = suspended.held
+        self._admission.move(held.place, self._listener)
+        held.token = uuid4().hex
+        address = replace(
+            held.context.address, key=uuid4().hex, id=command.context, number=next(self._numbers), relay=self._relay
+        )
+        outputs = held.context.resume(address, self._has_room, command.sentence, command.chunk)
+        self._hold(held)
+        return [Tell(_opened(held)), *self._settle(held, outputs)]
+
+    def check_resume(self, command: Resume, tenant: UUID) -> None:
+        """Raises UnknownContext, or UnknownPlace, where a context of this session is not to be resumed so."""
+        held = self._find_resumed(command.token)
+        if held is None or tenant != self._terms.tenant:
+            raise UnknownContext(command.context)
+        held.context.check_place(command.sentence, command.chunk)
+
+    def give_up(self, token: str) -> tuple[Suspended, list[Output]]:
+        """Let another connection have the context that this token resumes; `check_resume` has found it."""
+        held = self._find_resumed(token)
+        if held is None:
+            raise UnknownContext("")
+        outputs = held.context.suspend()
+        del self._contexts[held.context.address.id]
+        self._count()
+        return Suspended(held), outputs
+
+    def suspend(self) -> list[Output]:
+        """The connection is lost: workers stop; the contexts wait for whoever resumes them."""
+        return self._each(lambda held: held.context.suspend())
+
+    def handle(self, command: Text | Flush | End | Cancel) -> list[Output]:
+        """What is said of an open context; raises RelayError for what cannot be followed."""
+        held = self._contexts.get(command.context)
+        if held is None:
+            raise UnknownContext(command.context)
         try:
-            return self._settle(context, self._apply(context, message))
+            return self._settle(held, self._apply(held, command))
         except (TextTooLong, Refused, ServiceUnavailable) as error:
-            return self._settle(context, context.fail(error))
+            return self._settle(held, held.context.fail(error))
 
     def receive(self, result: Result) -> list[Output]:
         """A worker's result for one of the contexts."""
-        return self._each(lambda c: c.receive(result) if c.address.key == result.context else [])
+        for held in self._contexts.values():
+            if held.context.address.key == result.context:
+                return self._settle(held, held.context.receive(result))
+        return []
 
     def tick(self, sentence_timeout_s: float, idle_timeout_s: float) -> list[Output]:
         """Let time pass."""
 
-        def check(context: Context) -> list[Output]:
-            if self._ends_ms[context.address.id] <= self._clock.unix_ms():
+        def check(held: _Held) -> list[Output]:
+            context = held.context
+            if held.ends_ms <= self._clock.unix_ms():
                 return context.fail(_silenced())
             return [*context.pump(), *context.check_progress(sentence_timeout_s, idle_timeout_s)]
 
@@ -146,58 +194,78 @@ class Session:
 
     def resubmit(self) -> list[Output]:
         """The stream was lost: hand out again what is under way."""
-        return self._each(Context.resubmit_all)
+        return self._each(lambda held: held.context.resubmit_all())
 
     def silence(self, voice: UUID) -> list[Output]:
         """The voice may not be heard any more: end every context that speaks with it."""
-        return self._each(lambda context: context.fail(_silenced()) if context.address.voice == voice else [])
+        return self._each(lambda held: held.context.fail(_silenced()) if held.context.address.voice == voice else [])
 
     def refuse(self, error: RelayError, context: str | None = None) -> list[Output]:
-        """Tell the client why a message was not followed; the connection goes on."""
+        """Tell the client why something was not followed; what is open goes on."""
         if isinstance(error, InvalidMessage):
             self._bad_messages += 1
-        return [Say({"type": "error", **error.as_dict(), "context": context})]
+        return [Tell(Failed(context, error, ended=context is not None and not self.holds(context)))]
+
+    def drain(self, within_s: float) -> list[Output]:
+        """The relay is going to stop."""
+        return [Tell(Draining(within_s))]
 
     def close(self) -> list[Output]:
         """The client is gone: stop everything."""
-        outputs = self._each(Context.cancel)
+        outputs = self._each(lambda held: held.context.cancel())
         self._admission.leave(self._listener)
         return outputs
 
-    def _apply(self, context: Context, message: ClientMessage) -> list[Output]:
-        if isinstance(message, Cancel):
+    def _apply(self, held: _Held, command: Text | Flush | End | Cancel) -> list[Output]:
+        context = held.context
+        if isinstance(command, Cancel):
             return context.cancel()
         if context.state is not ContextState.OPEN:
             raise InvalidMessage("the context's text has ended; only `cancel` may follow `end`", field="type")
-        match message:
+        match command:
             case Text(text=text):
-                self._admission.readmit(self._places[message.context])
+                self._admission.readmit(held.place)
                 self._terms.reserve(len(text))
                 return context.push(text)
             case Flush():
                 return context.flush()
             case End():
                 return context.end()
-        raise InvalidMessage("`open` begins a context, it does not follow one", field="type")
 
-    def _each(self, act: Callable[[Context], Iterable[Output]]) -> list[Output]:
+    def _hold(self, held: _Held) -> None:
+        self._contexts[held.context.address.id] = held
+        self._count()
+
+    def _find_resumed(self, token: str) -> _Held | None:
+        return next((held for held in self._contexts.values() if held.token == token), None)
+
+    def _each(self, act: Callable[[_Held], Iterable[Output]]) -> list[Output]:
         outputs: list[Output] = []
-        for context in list(self._contexts.values()):
-            outputs.extend(self._settle(context, act(context)))
+        for held in list(self._contexts.values()):
+            outputs.extend(self._settle(held, act(held)))
         return outputs
 
-    def _settle(self, context: Context, outputs: Iterable[Output]) -> list[Output]:
+    def _settle(self, held: _Held, outputs: Iterable[Output]) -> list[Output]:
         """Say how long the context will be heard; free the id and the place of one that has ended."""
         done = list(outputs)
-        place = self._places.get(context.address.id)
-        if place is not None:
-            self._admission.note(place, context.heard_until, context.take_late())
-        if place is not None and context.closed:
-            del self._contexts[context.address.id], self._places[context.address.id]
-            del self._ends_ms[context.address.id]
-            self._admission.release(place)
+        context = held.context
+        if self._contexts.get(context.address.id) is not held:
+            return done
+        self._admission.note(held.place, context.heard_until, context.take_late())
+        if context.closed:
+            del self._contexts[context.address.id]
+            self._count()
+            self._admission.release(held.place)
             done.extend(context.note())
         return done
+
+    def _count(self) -> None:
+        self.keys = frozenset(held.context.address.key for held in self._contexts.values())
+
+
+def _opened(held: _Held) -> Event:
+    address = held.context.address
+    return Opened(address.id, address.number, address.voice, address.version, held.token)
 
 
 def _silenced() -> SentenceFailed:

@@ -25,17 +25,23 @@ class Tally:
         self._text_hash = text_hash
         self._sentences = 0
         self._characters = 0
+        self._last = -1
         self.samples = 0
 
     def read(self, text: str) -> None:
         """More text was taken."""
         self._text_hash.update(text.encode())
 
-    def play(self, sentence: str, samples: int, *, first: bool) -> None:
-        """A chunk of a sentence goes to the client."""
-        if first:
+    def play(self, sentence: int, text: str, samples: int) -> None:
+        """A chunk of a sentence goes to the client; one that is spoken again is not counted again."""
+        if sentence > self._last:
+            self._last = sentence
             self._sentences += 1
-            self._characters += len(sentence)
+            self._characters += len(text)
+        self.samples += samples
+
+    def skip(self, samples: int) -> None:
+        """A chunk is passed over that was counted before."""
         self.samples += samples
 
     def note(self, address: Address) -> list[Note]:

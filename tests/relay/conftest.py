@@ -21,10 +21,13 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from relay.entrance.admission import Admission, Bounds
 from relay.errors import Refused
+from relay.native.face import NativeFace
 from relay.native.frames import HEADER
 from relay.native.messages import read_message
 from relay.speaking.casting import Role
-from relay.speaking.outputs import Bury, Note, Output, Play, Say, Submit
+from relay.speaking.commands import Cancel, End, Flush, Open, Text
+from relay.speaking.events import Audio, Event
+from relay.speaking.outputs import Bury, Note, Output, Submit, Tell
 from relay.speaking.session import Session, Terms
 from storage.database import Database
 from storage.redis import WORKERS, worker_key
@@ -73,6 +76,7 @@ class Harness:
     room: bool = True
     jobs: list[Job] = field(default_factory=list)
     said: list[dict[str, object]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     frames: list[bytes] = field(default_factory=list)
     buried: list[str] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
@@ -100,9 +104,10 @@ class Harness:
 
     def send(self, **message: object) -> list[Output]:
         read = read_message(json.dumps(message))
-        if read.type == "open":
+        if isinstance(read, Open):
             role = Role(VOICE, hmac.new(TEXT_KEY, digestmod="sha256"))
             return self.take(self.session.open(read, role))
+        assert isinstance(read, Text | Flush | End | Cancel)
         return self.take(self.session.handle(read))
 
     def receive(self, result: Chunk | Failure) -> list[Output]:
@@ -113,15 +118,23 @@ class Harness:
             match output:
                 case Submit(job=job):
                     self.jobs.append(job)
-                case Say(message=message):
-                    self.said.append(message)
-                case Play(frame=frame):
-                    self.frames.append(frame)
+                case Tell(event=event):
+                    self.events.append(event)
+                    self.hear(event)
                 case Bury(key=key):
                     self.buried.append(key)
                 case Note():
                     self.notes.append(output)
         return outputs
+
+    def hear(self, event: Event) -> None:
+        """What the native protocol makes of it."""
+        for frame in NativeFace(80).tell(event):
+            if isinstance(frame, bytes):
+                self.frames.append(frame)
+            else:
+                assert isinstance(frame, str)
+                self.said.append(json.loads(frame))
 
     def types(self) -> list[object]:
         return [message["type"] for message in self.said]
@@ -143,6 +156,11 @@ class Harness:
             for chunk in self.spoken(self.jobs[done], chunks):
                 self.receive(chunk)
             done += 1
+
+
+def make_audio(pcm: bytes, *, number: int = 7, last: bool = False, ttfa_ms: int = 0) -> Audio:
+    """A chunk of the context `c`."""
+    return Audio("c", number, 3, 12, pcm, last=last, start_s=0.0, ready_at=0.0, ttfa_ms=ttfa_ms)
 
 
 @pytest.fixture

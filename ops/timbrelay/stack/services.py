@@ -74,8 +74,13 @@ class Services:
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }
-        bundle = inherited.get("TIMBRELAY_BUNDLE") or str(environment.root / "bundles" / "base")
-        return cls(environment.root, {**inherited, **given, "TIMBRELAY_BUNDLE": bundle}, ports)
+        usual = {
+            "TIMBRELAY_BUNDLE": str(environment.root / "bundles" / "base"),
+            # Whoever stops a stack on a laptop waits for it.
+            "TIMBRELAY_DRAIN_TIMEOUT_S": "1",
+        }
+        chosen = {name: inherited.get(name) or value for name, value in usual.items()}
+        return cls(environment.root, {**inherited, **given, **chosen}, ports)
 
     def relay(self) -> Command:
         return self._python("relay", "-m", "relay")

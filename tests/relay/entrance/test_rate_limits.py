@@ -183,13 +183,11 @@ async def test_redis_is_asked_again_when_it_is_back(settings: Settings) -> None:
 async def test_a_refused_address_costs_no_look_up(settings: Settings, limiter: RateLimiter) -> None:
     """Whatever key it brings: nobody is asked whether it is one."""
     nowhere = Database("postgresql://nobody@127.0.0.1:1/none", settings.service_role)
-    headers = [(b"authorization", b"Bearer tr_whatever")]
-    asked = HTTPConnection({"type": "http", "client": ("192.0.2.1", 1), "headers": headers})
     with pytest.raises(ServiceUnavailable):
-        await authenticate(asked, nowhere, limiter)
+        await authenticate("tr_whatever", "192.0.2.1", nowhere, limiter)
     for _ in range(FAILURES):
         await limiter.note_failure("192.0.2.1")
-    await refusal(authenticate(asked, nowhere, limiter))
+    await refusal(authenticate("tr_whatever", "192.0.2.1", nowhere, limiter))
     await nowhere.close()
 
 

@@ -1,8 +1,7 @@
-"""relay.native.messages, relay.native.frames and relay.native.outbox."""
+"""relay.native.messages and relay.native.frames."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
@@ -10,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.errors import InvalidMessage, RelayError, TextTooLong
-from relay.native.frames import HEADER, LAST_OF_SENTENCE, encode_frame
-from relay.native.messages import MAX_TEXT, Open, Text, read_message
-from relay.native.outbox import CAPACITY, Outbox, OutboxFull
-from relay.speaking.outputs import Play, Say
+from relay.native.frames import HEADER, LAST_OF_SENTENCE, MOST_MS, encode_frame
+from relay.native.messages import MAX_TEXT, read_message
+from relay.speaking.commands import Open, Text
+from tests.relay.conftest import make_audio
 
 
 def test_a_message_is_read_with_its_fields() -> None:
@@ -73,42 +72,13 @@ def test_a_hundred_thousand_characters_are_too_long_for_a_message() -> None:
 
 
 def test_a_frame_is_its_header_and_its_samples() -> None:
-    """Version, flags, context, sentence and chunk in sixteen bytes, then the PCM as it is."""
-    frame = encode_frame(7, 3, 12, b"\1\2\3\4", last=True)
-    assert HEADER.unpack(frame[:16]) == (1, LAST_OF_SENTENCE, 0, 7, 3, 12)
+    """Version, flags, time to audio, context, sentence and chunk in sixteen bytes, then the PCM as it is."""
+    frame = encode_frame(make_audio(b"\1\2\3\4", last=True, ttfa_ms=21))
+    assert HEADER.unpack(frame[:16]) == (1, LAST_OF_SENTENCE, 21, 7, 3, 12)
     assert frame[16:] == b"\1\2\3\4"
-    assert encode_frame(7, 3, 12, b"", last=False)[1] == 0
+    assert encode_frame(make_audio(b"", last=False))[1] == 0
 
 
-async def test_the_outbox_gives_back_in_order_and_forgets_what_is_dropped() -> None:
-    """Dropping a context takes its frames, says how many samples that were, and leaves everything else."""
-    outbox = Outbox()
-    items: list[Say | Play] = [
-        Play(1, b"a", 0.0, 1920),
-        Play(2, b"b", 0.0, 1920),
-        Say({"n": 1}),
-        Play(1, b"c", 0.0, 480),
-        Play(2, b"d", 0.0, 480),
-    ]
-    for item in items:
-        outbox.put(item)
-    assert outbox.drop(1) == 2400
-    assert [await outbox.get() for _ in range(len(outbox))] == [items[1], items[2], items[4]]
-
-
-async def test_the_outbox_wakes_its_reader() -> None:
-    """A reader that waits gets what is put later."""
-    outbox = Outbox()
-    waiting = asyncio.create_task(outbox.get())
-    await asyncio.sleep(0)
-    outbox.put(Say({"n": 1}))
-    assert await waiting == Say({"n": 1})
-
-
-def test_the_outbox_is_bounded() -> None:
-    """A client that never reads cannot fill the memory."""
-    outbox = Outbox()
-    for _ in range(CAPACITY):
-        outbox.put(Play(1, b"", 0.0, 0))
-    with pytest.raises(OutboxFull):
-        outbox.put(Play(1, b"", 0.0, 0))
+def test_a_time_beyond_the_header_is_the_most_that_it_holds() -> None:
+    """A minute and more is a minute."""
+    assert HEADER.unpack(encode_frame(make_audio(b"", ttfa_ms=70_000))[:16])[2] == MOST_MS

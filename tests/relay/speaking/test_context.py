@@ -9,7 +9,8 @@ import pytest
 
 from relay.errors import InvalidMessage, UnknownContext
 from relay.speaking.context import MAX_RESUBMITS, MAX_TEXT, MAX_UNDER_WAY, TORN_AFTER_S
-from relay.speaking.outputs import Bury, Note, Say, Silence
+from relay.speaking.events import Cancelled
+from relay.speaking.outputs import Bury, Note, Silence, Tell
 from storage.streams.wire import Failure
 from tests.relay.conftest import IDLE_S, TEXT, TIMEOUT_S, Harness
 
@@ -104,7 +105,7 @@ def test_a_cancelled_context_is_silent_at_once(harness: Harness) -> None:
     job = harness.jobs[0]
     harness.receive(harness.spoken(job)[0])
     outputs = harness.send(type="cancel", context="c")
-    assert outputs[:-1] == [Silence(1), Bury(job.context), Say({"type": "cancelled", "context": "c"})]
+    assert outputs[:-1] == [Silence(1), Bury(job.context), Tell(Cancelled("c"))]
     assert isinstance(outputs[-1], Note)
     heard = harness.heard()
     for chunk in harness.spoken(job):

@@ -11,12 +11,12 @@ import pytest
 
 from relay.entrance.admission import MEMORY_S, PROMISE_S, Bounds
 from relay.errors import ContextExists, Refused
-from relay.native.messages import Open
 from relay.speaking.casting import Role
+from relay.speaking.commands import Open
 from relay.speaking.context import MAX_UNDER_WAY
-from relay.speaking.outputs import Say, Silence
-from relay.speaking.session import MAX_CONTEXTS, Session, Terms
-from tests.relay.conftest import IDLE_S, TENANT, TEXT, TIMEOUT_S, VOICE, Harness
+from relay.speaking.outputs import Silence
+from relay.speaking.session import MAX_CONTEXTS
+from tests.relay.conftest import IDLE_S, TEXT, TIMEOUT_S, VOICE, Harness
 
 
 def test_a_client_that_does_not_keep_up_gets_no_further_sentences(harness: Harness) -> None:
@@ -44,16 +44,6 @@ def test_a_cancelled_id_is_free_again_at_once(harness: Harness) -> None:
         harness.send(type="cancel", context="c")
         harness.open()
     assert len(harness.session.keys) == 1
-
-
-def test_the_greeting_says_how_long_chunks_are(harness: Harness) -> None:
-    """What the operator has set is what clients reckon with."""
-    session = Session(
-        "relay-1", Terms(TENANT, 1, harness.reserve), harness.admission, harness.clock, lambda: True, chunk_ms=40
-    )
-    (hello,) = session.hello()
-    assert isinstance(hello, Say)
-    assert (hello.message["chunk_samples"], hello.message["sample_rate"]) == (960, 24_000)
 
 
 def test_an_id_in_use_is_refused(harness: Harness) -> None:
@@ -182,7 +172,7 @@ def test_the_silence_of_another_voice_changes_nothing(harness: Harness) -> None:
 def test_a_context_ends_with_the_consent_that_its_voice_was_looked_up_by(harness: Harness) -> None:
     """To the tick: nobody waits for upkeep to find it; a voice whose consent has no end goes on."""
     ends = replace(VOICE, expires_at=datetime.fromtimestamp(harness.clock.now + 1, UTC))
-    message = Open(type="open", context="d", voice=str(VOICE.voice))
+    message = Open("d", str(VOICE.voice))
     harness.take(harness.session.open(message, Role(ends, hmac.new(b"key", digestmod="sha256"))))
     harness.clock.now += 0.9
     harness.take(harness.session.tick(TIMEOUT_S, IDLE_S))

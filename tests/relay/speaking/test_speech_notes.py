@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from relay import metrics
-from relay.entrance.under_way import BYTES_PER_SAMPLE, SAMPLE_RATE
 from relay.errors import ServiceUnavailable, UnknownVoice
 from relay.native.frames import HEADER
 from relay.speaking import speech_notes
 from relay.speaking.casting import Casting
 from relay.speaking.context_state import Address
+from relay.speaking.events import BYTES_PER_SAMPLE, SAMPLE_RATE
 from relay.speaking.speech_notes import SpeechNotes
 from relay.speaking.tally import Tally
 from storage.database import Database
@@ -218,7 +218,7 @@ def test_the_hash_does_not_depend_on_how_the_text_came(text: str, cuts: list[int
         tally.read(rest[:cut])
         rest = rest[cut:]
     tally.read(rest)
-    tally.play("x", 1, first=True)
+    tally.play(0, "x", 1)
     (note,) = tally.note(ADDRESS)
     assert note.text_hmac == hmac.new(TEXT_KEY, text.encode(), "sha256").hexdigest()
 
@@ -227,9 +227,9 @@ def test_the_hash_does_not_depend_on_how_the_text_came(text: str, cuts: list[int
 def test_a_tally_counts_each_sentence_once_and_every_sample(sentences: list[tuple[str, list[int]]]) -> None:
     """However many chunks a sentence has; nothing is noted of a context that nobody has heard."""
     tally = Tally(hmac.new(TEXT_KEY, digestmod="sha256"))
-    for text, chunks in sentences:
-        for number, samples in enumerate(chunks):
-            tally.play(text, samples, first=number == 0)
+    for number, (text, chunks) in enumerate(sentences):
+        for samples in chunks:
+            tally.play(number, text, samples)
     notes = tally.note(ADDRESS)
     if not sentences:
         assert notes == []
