@@ -34,8 +34,8 @@ def prepare_tls(settings: Settings) -> None:
             settings.relay_tls_certificate, settings.relay_tls_key, password=""
         )
     except ssl.SSLError as error:
-        reason = (error.reason or "no PEM").lower().replace("_", " ")
-        problem = f"this certificate and its key, both unencrypted PEM, do not go together ({reason})"
+        reason = (error.reason or "no such PEM").replace("_", " ")
+        problem = f"the certificate and its key, both unencrypted PEM, do not go together ({reason})"
         raise SettingsError([(CERTIFICATE, problem)]) from None
     # uvicorn has no setting for it, and a minute is too long for a place that nobody else can have.
     constants.SSL_HANDSHAKE_TIMEOUT = HANDSHAKE_TIMEOUT_S

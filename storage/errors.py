@@ -44,7 +44,7 @@ class SettingsError(StorageError):
     """Raised when environment variables are missing or malformed; holds their names and what is wrong."""
 
     def __init__(self, problems: list[tuple[str, str]]) -> None:
-        described = "; ".join(f"{name.upper()}: {problem.lower()}" for name, problem in problems)
+        described = "; ".join(f"{name.upper()}: {problem[:1].lower()}{problem[1:]}" for name, problem in problems)
         super().__init__(f"the settings cannot be used ({described}); storage/settings.py documents each of them")
         self.problems = problems
 
