@@ -20,7 +20,7 @@ class Stack:
     http: str
     https: str
     ca: str
-    """The path of the certificate authority's PEM file that signed what `https` shows."""
+    """The path of the PEM file of the certificate authority behind `https`; default TLS contexts trust it already."""
     key: str
     """Of tenant A, who may do everything a tenant can."""
     other_key: str

@@ -69,11 +69,3 @@ def stack() -> Stack:
     if STACK not in os.environ:
         pytest.exit("no stack is running: these tests are started by tests/dialects/test_clients.py", 1)
     return Stack(**json.loads(Path(os.environ[STACK]).read_text()))
-
-
-@pytest.fixture
-def trusted(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Stack:
-    """The stack, with its certificate authority trusted by whatever makes a default TLS context."""
-    monkeypatch.setenv("SSL_CERT_FILE", stack.ca)
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", stack.ca)
-    return stack

@@ -53,6 +53,8 @@ class ClientStack:
 
     plain: RunningStack
     secure: RunningStack
+    authority: Path
+    """The certificate authority to trust, PEM."""
     coordinates: Path
     """The JSON file that tests/clients reads."""
 
@@ -78,7 +80,7 @@ def run_client_stack(servers: Servers, variables: dict[str, str], folder: Path) 
         }
         coordinates = folder / "stack.json"
         coordinates.write_text(json.dumps(note))
-        yield ClientStack(plain, secure, coordinates)
+        yield ClientStack(plain, secure, authority.file, coordinates)
 
 
 async def _furnish(settings: Settings) -> Tenancy:

@@ -42,9 +42,11 @@ def client_stack(
 
 
 def _variables(stack: ClientStack, home: Path) -> dict[str, str]:
-    """No key, proxy or configuration of whoever runs the tests reaches an SDK: just where the stack is."""
+    """No key, proxy or configuration of whoever runs the tests: just where the stack is, and whom to trust."""
     kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    return {**kept, **OFFLINE, "HOME": str(home), "TIMBRELAY_TEST_STACK": str(stack.coordinates)}
+    # From the start: there are clients that make their TLS context when they are imported.
+    trusted = {"SSL_CERT_FILE": str(stack.authority), "REQUESTS_CA_BUNDLE": str(stack.authority)}
+    return {**kept, **OFFLINE, **trusted, "HOME": str(home), "TIMBRELAY_TEST_STACK": str(stack.coordinates)}
 
 
 @pytest.mark.timeout(FAMILY_TIMEOUT_S + START_TIMEOUT_S)
