@@ -171,17 +171,42 @@ async def withdraw_consent(visit: Visitor, services: Here, consent: IdInPath) ->
     200 when all of that is done, 202 while some of it is still to do; `deletions` names every one of them, or where
     there are very many voices those that are begun now: the deletion of the consent begins the others.
     """
-    consent_id = parse_id("consent", consent)
+    ended, deletions = await withdraw(services, visit, parse_id("consent", consent))
+    shown = [show_deletion(deletion) for deletion in deletions]
+    return tell_deletion(Withdrawal(consent=show_consent(ended), deletions=shown), deletions)
+
+
+async def keep_consent(
+    connection: AsyncConnection,
+    services: Services,
+    visit: Visit,
+    consent_id: UUID,
+    terms: Terms,
+    statement: Statement,
+    recording: bytes | None,
+) -> Consent:
+    """A consent within the quota, on record; raises Refused, and what `grant_consent` raises."""
+    await check_consents(connection, visit.tenant, visit.caller.limits)
+    kept = await grant_consent(
+        connection, services.keyring, visit.tenant, terms, statement, recording=recording, consent_id=consent_id
+    )
+    act = visit.act("consent.granted", kept.id, statement_version=terms.statement_version, language=terms.language)
+    await append(connection, visit.tenant, act)
+    return kept
+
+
+async def withdraw(services: Services, visit: Visit, consent_id: UUID) -> tuple[Consent, list[Deletion]]:
+    """A consent after its withdrawal, and the deletions that this has begun, as far as they are; its voices are silent.
+
+    Raises UnknownObject.
+    """
     withdrawn = await services.within(visit.tenant, lambda connection: _withdraw(connection, visit, consent_id))
     if withdrawn.consent is None:
-        raise UnknownObject("consent", consent)
+        raise UnknownObject("consent", str(consent_id))
     with suppress(ServerUnavailable):
         # All of them, before the first one is deleted. Without Redis the deletions do it, when it is back.
         await silence_voices(services.redis, withdrawn.voices)
-    deletions = await carry_out(services, visit.tenant, withdrawn.begun)
-    shown = [show_deletion(deletion) for deletion in deletions]
-    body = Withdrawal(consent=show_consent(withdrawn.consent), deletions=shown)
-    return tell_deletion(body, deletions)
+    return withdrawn.consent, await carry_out(services, visit.tenant, withdrawn.begun)
 
 
 def show_consent(consent: Consent) -> ConsentBody:
@@ -219,13 +244,8 @@ async def _grant(
     terms = Terms(asked.statement_version, asked.language, asked.purpose, asked.expires_at)
 
     async def work(connection: AsyncConnection, consent_id: UUID) -> Outcome:
-        await check_consents(connection, visit.tenant, visit.caller.limits)
         statement = Statement(asked.signer, asked.statement)
-        kept = await grant_consent(
-            connection, services.keyring, visit.tenant, terms, statement, recording=recording, consent_id=consent_id
-        )
-        act = visit.act("consent.granted", kept.id, statement_version=terms.statement_version, language=terms.language)
-        await append(connection, visit.tenant, act)
+        kept = await keep_consent(connection, services, visit, consent_id, terms, statement, recording)
         return Outcome(show_consent(kept), f"/v1/consents/{kept.id}")
 
     digest = partial(digest_of, asked, recording)

@@ -116,13 +116,21 @@ def read_consent(request: Request, given: str | None, way: str) -> str:
 
 
 async def make_offered(
-    services: Services, visit: Visit, *, name: str, consent: str, recording: bytes, wait_s: float = ENROLMENT_S
+    services: Services,
+    visit: Visit,
+    *,
+    name: str,
+    consent: str,
+    recording: bytes,
+    wait_s: float = ENROLMENT_S,
+    file: str = "recording",
 ) -> Offered:
     """Enrol a voice and wait until it is ready; still pending after `wait_s` is no failure, it goes on by itself.
 
     Raises RequestRefused (422) with the enrolment's own code when the recording does not do, and then nothing is left
     of it; InvalidRequest for the name, UnknownObject or RequestRefused for the consent, Refused for the quota. `visit`
-    has to have the scope `enrol` or `admin`, and the recording its room (`take_form`).
+    has to have the scope `enrol` or `admin`, and the recording its room (`take_form`); `file` is what the dialect calls
+    it.
     """
     called, by = _check_name(name), parse_id("consent", consent)
     made = await services.within(
@@ -138,7 +146,7 @@ async def make_offered(
         # The client is told that it has no voice, so it must have none that counts.
         await _delete(services, visit, found.id)
         code, message = found.latest.error_code or "enrolment_failed", found.latest.error_message
-        raise RequestRefused(422, code, message or "the recording cannot be used", field="recording")
+        raise RequestRefused(422, code, message or "the recording cannot be used", field=file)
     return offer(found)
 
 
