@@ -24,11 +24,12 @@ from timbrelay.events import (
     RelayError,
     Sentence,
     SentenceEnd,
+    Words,
     parse_frame,
     parse_message,
 )
 
-ContextEvent = Sentence | Chunk | SentenceEnd | Done | Cancelled
+ContextEvent = Sentence | Words | Chunk | SentenceEnd | Done | Cancelled
 
 _QUEUE_EVENTS = 1024
 _OPEN_TIMEOUT_S = 30.0
@@ -162,7 +163,9 @@ class Connection:
             for context in self._contexts.values():
                 context.fail(failure)
 
-    async def _dispatch(self, event: Event | Chunk) -> None:
+    async def _dispatch(self, event: Event | Chunk | None) -> None:
+        if event is None:
+            return
         context = self._find(event)
         if context is None:
             if isinstance(event, Failed):

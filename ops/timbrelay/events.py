@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from timbrelay.errors import OpsError
 
@@ -79,10 +79,32 @@ class Chunk:
     number: int
     last: bool
     pcm: bytes
+    ttfa_ms: int = 0
+    """From its sentence's last character until the relay had it ready."""
 
     @property
     def samples(self) -> int:
         return len(self.pcm) // BYTES_PER_SAMPLE
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word as it was written, its span in the context's text, and its times in the context's audio."""
+
+    text: str
+    start: int
+    end: int
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words of a sentence that are complete with the next chunk."""
+
+    context: str
+    sentence: int
+    words: tuple[Word, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +146,12 @@ class Failed:
     error: RelayError
 
 
-Event = Hello | Opened | Sentence | SentenceEnd | Done | Cancelled | Failed
+Event = Hello | Opened | Sentence | Words | SentenceEnd | Done | Cancelled | Failed
 
-_KINDS: dict[str, type[Hello | Opened | Sentence | SentenceEnd | Done | Cancelled]] = {
+_Kind = Hello | Opened | Sentence | SentenceEnd | Done | Cancelled
+Known = TypeVar("Known", bound=_Kind | Word)
+
+_KINDS: dict[str, type[_Kind]] = {
     "hello": Hello,
     "opened": Opened,
     "sentence": Sentence,
@@ -136,16 +161,23 @@ _KINDS: dict[str, type[Hello | Opened | Sentence | SentenceEnd | Done | Cancelle
 }
 
 
-def parse_message(text: str) -> Event:
-    """Reads a text message; fields that this version does not know are passed over. Raises ProtocolFault."""
+def parse_message(text: str) -> Event | None:
+    """Reads a text message; kinds and fields that this version does not know are passed over. Raises ProtocolFault."""
     try:
         message: dict[str, Any] = json.loads(text)
         if message["type"] == "error":
             return Failed(message.get("context"), parse_error(message))
-        kind = _KINDS[message["type"]]
-        return kind(**{name: message[name] for name in kind.__slots__})
+        if message["type"] == "words":
+            words = tuple(_read(Word, word) for word in message["words"])
+            return Words(message["context"], message["sentence"], words)
+        kind = _KINDS.get(str(message["type"]))
+        return None if kind is None else _read(kind, message)
     except (ValueError, KeyError, TypeError) as error:
         raise ProtocolFault(f"The relay sent a message that this client does not know: {error!r}.") from error
+
+
+def _read(kind: type[Known], fields: dict[str, Any]) -> Known:
+    return kind(**{name: fields[name] for name in kind.__slots__})
 
 
 def parse_error(fields: dict[str, Any]) -> RelayError:
@@ -163,7 +195,7 @@ def parse_frame(frame: bytes) -> Chunk:
     """Reads a binary frame. Raises ProtocolFault."""
     if len(frame) < _HEADER.size or (len(frame) - _HEADER.size) % BYTES_PER_SAMPLE:
         raise ProtocolFault(f"The relay sent a frame of {len(frame)} bytes, which holds no whole samples.")
-    version, flags, _, context, sentence, number = _HEADER.unpack_from(frame)
+    version, flags, ttfa_ms, context, sentence, number = _HEADER.unpack_from(frame)
     if version != PROTOCOL:
         raise ProtocolFault(f"The relay sent a frame of version {version}; this client reads version {PROTOCOL}.")
-    return Chunk(context, sentence, number, bool(flags & _LAST), frame[_HEADER.size :])
+    return Chunk(context, sentence, number, bool(flags & _LAST), frame[_HEADER.size :], ttfa_ms)

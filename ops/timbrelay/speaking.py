@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from timbrelay.client import Cancelled, Chunk, Client, Context, Done, Sentence, SentenceEnd
+from timbrelay.client import Chunk, Client, Context, Sentence, SentenceEnd
+from timbrelay.connection import ContextEvent
 from timbrelay.console import Bar
 from timbrelay.wav import WavWriter
 
@@ -46,7 +47,7 @@ class Recorder:
         self._began = self._began or time.monotonic()
         self.text += piece
 
-    def take(self, event: Sentence | Chunk | SentenceEnd | Done | Cancelled) -> None:
+    def take(self, event: ContextEvent) -> None:
         """The next event of the context."""
         if isinstance(event, Chunk):
             self._last = time.monotonic()

@@ -195,7 +195,12 @@ async def test_probes_and_figures_tell_what_happened(
     relay, worker = stack.metrics_urls["relay"], stack.metrics_urls["worker"]
     async with httpx2.AsyncClient() as client:
         assert (await client.get(f"{relay}/healthz")).status_code == 200
-        assert (await client.get(f"{relay}/readyz")).json()["checks"].keys() == {"postgres", "redis", "model"}
+        assert (await client.get(f"{relay}/readyz")).json()["checks"].keys() == {
+            "postgres",
+            "redis",
+            "model",
+            "door",
+        }
         figures = (await client.get(f"{relay}/metrics")).text + (await client.get(f"{worker}/metrics")).text
         for line in (
             'timbrelay_time_to_first_audio_seconds_bucket{le="0.2"}',
