@@ -70,8 +70,8 @@ def test_the_clients_of_a_family_work_unmodified(family: str, client_stack: Clie
         output = (expired.stdout or b"").decode(errors="replace") if isinstance(expired.stdout, bytes) else ""
         pytest.fail(f"not done within {FAMILY_TIMEOUT_S} s\n{output}", pytrace=False)
     took_s = time.monotonic() - begun
-    # Seen with `-rP` or `-s`: how long each family takes, and which of its tests.
-    print(done.stdout, f"{family}: {took_s:.1f} s", sep="\n")
     if done.returncode:
         logs = "\n".join(tail(stack.log, 20) for stack in (client_stack.plain, client_stack.secure))
         pytest.fail(f"exit code {done.returncode}\n{done.stdout}\n== the stack's last words\n{logs}", pytrace=False)
+    # Seen with `-rP` or `-s`: how long each family takes, and which of its tests.
+    print(done.stdout, f"{family}: {took_s:.1f} s", sep="\n")
