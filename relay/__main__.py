@@ -27,6 +27,7 @@ from relay.errors import RelayError
 from relay.native.messages import MAX_MESSAGE_BYTES
 from relay.protocols import BoundedWebSocket, PromptHttp
 from relay.speaking.hub import Hub
+from relay.webrtc.terms import WebrtcTerms
 from storage.cold_jobs import make_celery
 from storage.database import Database
 from storage.encryption.keyring import Keyring
@@ -98,7 +99,8 @@ async def _run(settings: Settings) -> None:
         metrics = serving(probes, settings.metrics_host, settings.relay_metrics_port, "TIMBRELAY_RELAY_METRICS_PORT")
         async with Gate.opened(settings, database, keyring) as gate, metrics:
             services = _gather(settings, database, redis, keyring, gate, admission)
-            app = make_app(services, Reception(hub, gate, database, limits, SystemClock()))
+            reception = Reception(hub, gate, database, limits, SystemClock())
+            app = make_app(services, reception, WebrtcTerms.from_settings(settings))
             await _serve(app, hub, gate, settings)
     finally:
         await redis.aclose()

@@ -31,6 +31,8 @@ from relay.api.services import Services
 from relay.doors.reception import Reception
 from relay.native.stream_door import StreamDoor
 from relay.studio import studio_routes
+from relay.webrtc.app import make_routes as make_webrtc_routes
+from relay.webrtc.terms import WebrtcTerms
 
 ROUTERS = (
     # Before the consents, one of which could be called "statements".
@@ -60,7 +62,7 @@ class HeadAsGet:
         await self.app({**scope, "method": "GET"} if scope.get("method") == "HEAD" else scope, receive, send)
 
 
-def make_app(services: Services, reception: Reception) -> FastAPI:
+def make_app(services: Services, reception: Reception, webrtc: WebrtcTerms) -> FastAPI:
     """The API, the document of it, the door of the native protocol, and the studio."""
     app = make_api(services)
     content = json.dumps(make_document(app)).encode()
@@ -76,6 +78,7 @@ def make_app(services: Services, reception: Reception) -> FastAPI:
 
     app.router.routes.append(Route("/v1/openapi.json", read_document, methods=["GET"]))
     app.router.routes.append(WebSocketRoute("/v1/stream", open_stream))
+    app.router.routes.extend(make_webrtc_routes(services, reception, webrtc))
     app.router.routes.extend(studio_routes())
     app.add_middleware(HeadAsGet)
     return app
