@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 
 from fastapi import FastAPI, Request, Response
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
@@ -28,6 +29,7 @@ from relay.api.document import make_document
 from relay.api.entity_tags import tag_of
 from relay.api.problems import HANDLERS
 from relay.api.services import Services
+from relay.dialects.openai.app import make_app as make_openai
 from relay.doors.reception import Reception
 from relay.native.stream_door import StreamDoor
 from relay.studio import studio_routes
@@ -49,6 +51,11 @@ ROUTERS = (
     tenants.router,
     service.router,
 )
+
+DIALECTS: Mapping[str, Callable[[Services, Reception], ASGIApp]] = {
+    "openai": make_openai,
+}
+"""Vendors whose clients are understood, each under a base URL of its own: their paths overlap with ours."""
 
 
 class HeadAsGet:
@@ -80,6 +87,8 @@ def make_app(services: Services, reception: Reception, webrtc: WebrtcTerms) -> F
     app.router.routes.append(WebSocketRoute("/v1/stream", open_stream))
     app.router.routes.extend(make_webrtc_routes(services, reception, webrtc))
     app.router.routes.extend(studio_routes())
+    for name, make_dialect in DIALECTS.items():
+        app.router.routes.append(Mount(f"/{name}", make_dialect(services, reception)))
     app.add_middleware(HeadAsGet)
     return app
 
