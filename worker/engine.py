@@ -48,6 +48,8 @@ class Request:
     needed_at: float
     """When its listener runs dry, on the clock of `time.monotonic`."""
     resumed: bool = False
+    mel: bool = False
+    """Whether its chunks are to carry mel frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,13 +207,13 @@ class Engine:
 
     def _prepare(self, request: Request) -> tuple[Speech, int, float]:
         started = time.perf_counter()
-        ids = self._model.read(request.text)
+        reading = self._model.read(request.text)
         read = time.perf_counter()
-        speech = self._model.begin(ids, request.embedding)
+        speech = self._model.begin(reading, request.embedding, mel=request.mel)
         done = time.perf_counter()
         metrics.STAGES.labels("text").observe(read - started)
         metrics.STAGES.labels("encode").observe(done - read)
-        return speech, len(ids), done - started
+        return speech, len(reading.ids), done - started
 
     def _run(self, loop: asyncio.AbstractEventLoop, broken: asyncio.Future[None]) -> None:
         try:

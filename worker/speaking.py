@@ -150,7 +150,7 @@ class Speaking:
         embedding = await self._embeddings.get(job.tenant, job.voice, job.version)
         attempt.check()
         needed_at = taken_at + min(max(job.deadline_ms / 1000 - wall, -LATEST_S), EARLIEST_S)
-        request = Request(job.context, job.sentence, job.text, embedding, needed_at, claimed)
+        request = Request(job.context, job.sentence, job.text, embedding, needed_at, claimed, job.mel)
         with await self._engine.start(request) as stream:
             attempt.stream = stream
             return await self._stream(delivery, attempt, stream, _Progress(taken_at, needed_at))
@@ -172,7 +172,9 @@ class Speaking:
     async def _publish(self, delivery: Delivery, sound: Sound, progress: _Progress) -> Verdict:
         job, chunk, began = delivery.job, sound.chunk, self._clock()
         computed_us = int(1e6 * sound.computed_s)
-        message = Chunk(job.context, job.sentence, progress.number, chunk.last, chunk.pcm, computed_us)
+        message = Chunk(
+            job.context, job.sentence, progress.number, chunk.last, chunk.pcm, computed_us, chunk.words, chunk.mel
+        )
         acknowledge = delivery.entry if chunk.last else None
         verdict = await self._publisher.publish(job, message, acknowledge=acknowledge)
         now = self._clock()

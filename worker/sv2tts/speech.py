@@ -12,13 +12,16 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from storage.streams.wire import Timing
 from worker.backends.graph import Backend
 from worker.errors import BundleError, NonFinite, NothingToSay
 from worker.sv2tts.bundle import CHUNK_SAMPLES, EMBEDDING_SIZE, Bundle
 from worker.sv2tts.mel import Floats
 from worker.sv2tts.synthesizer import Synthesizer, Utterance
+from worker.sv2tts.timing import WordClock
 from worker.sv2tts.vocoder import Vocoder, VocoderStream
 from worker.text.phonemes import Phonemizer
+from worker.text.reading import Reading
 
 FULL_SCALE = 32767
 _RISE = np.linspace(0.0, 1.0, 120, endpoint=False, dtype=np.float32)
@@ -30,10 +33,13 @@ Outcome = TypeVar("Outcome")
 
 @dataclass(frozen=True, slots=True)
 class SpeechChunk:
-    """A chunk of PCM, and whether the speech ends with it."""
+    """A chunk of PCM, whether the speech ends with it, the words that are complete by now, and, where they were asked
+    for, the mel frames decoded since the chunk before (little-endian float16 [T, 80])."""
 
     pcm: bytes
     last: bool
+    words: tuple[Timing, ...] = ()
+    mel: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +57,18 @@ class Speech:
     `next_chunk` runs the decoder only as far as that chunk needs, so the first leaves long before the sentence is done.
     """
 
-    def __init__(self, model: SpeechModel, utterance: Utterance, stream: VocoderStream, chunk_samples: int) -> None:
+    def __init__(
+        self, model: SpeechModel, utterance: Utterance, stream: VocoderStream, clock: WordClock, *, mel: bool
+    ) -> None:
         self._model = model
         self.utterance = utterance
         self.stream = stream
-        self._chunk_samples = chunk_samples
+        self._clock = clock
+        self._chunk_samples = model.chunk_samples
         self._buffer = np.zeros(0, np.float32)
         self._begun = False
+        self._sent = 0
+        self._frames: list[Floats] | None = [] if mel else None
         self._ready: deque[SpeechChunk] = deque()
 
     @property
@@ -79,6 +90,12 @@ class Speech:
             self._ready.extend(outcome)
         return self._ready.popleft()
 
+    def take(self, mel: Floats) -> None:
+        """The frames of a step, on their way to the vocoder and, if they were asked for, to the listener."""
+        self.stream.accept(mel, final=self.decoded)
+        if self._frames is not None:
+            self._frames.append(mel)
+
     def add(self, samples: Floats) -> tuple[SpeechChunk, ...]:
         """Take the samples of a step; the chunks that are whole by now, with the last sample all that are left."""
         if not self._begun and len(samples):
@@ -88,11 +105,19 @@ class Speech:
         chunks = []
         # A chunk leaves when there is more to follow: the last one must say that it is.
         while len(self._buffer) > self._chunk_samples:
-            chunks.append(SpeechChunk(_to_pcm(self._buffer[: self._chunk_samples]), last=False))
+            chunks.append(self._make_chunk(self._buffer[: self._chunk_samples], last=False))
             self._buffer = self._buffer[self._chunk_samples :]
         if self.decoded:
-            chunks.append(SpeechChunk(_to_pcm(self._buffer), last=True))
+            chunks.append(self._make_chunk(self._buffer, last=True))
         return tuple(chunks)
+
+    def _make_chunk(self, samples: Floats, last: bool) -> SpeechChunk:
+        self._sent += len(samples)
+        mel = b""
+        if self._frames:
+            mel = np.concatenate(self._frames).astype("<f2").tobytes()
+            self._frames.clear()
+        return SpeechChunk(_to_pcm(samples), last, self._clock.tell(self._sent, last), mel)
 
 
 class SpeechModel:
@@ -114,22 +139,24 @@ class SpeechModel:
         self._phonemizer = Phonemizer(lexicon)
         self._synthesizer = Synthesizer(bundle, threads, backend)
         self._vocoder = Vocoder(bundle, threads, backend)
-        self._chunk_samples = chunk_samples
+        self.chunk_samples = chunk_samples
 
-    def read(self, text: str) -> list[int]:
-        """The phoneme ids of a sentence; raises NothingToSay."""
-        ids = self._phonemizer.ids(text)
-        if not ids:
+    def read(self, text: str) -> Reading:
+        """The phoneme ids of a sentence and where its words are in them; raises NothingToSay."""
+        reading = self._phonemizer.read(text)
+        if not reading.ids:
             raise NothingToSay
-        return ids
+        return reading
 
-    def begin(self, ids: Sequence[int], embedding: NDArray[np.float32]) -> Speech:
-        """Begin a sentence of at least one id in the voice of `embedding` (float32[256], unit norm)."""
-        return Speech(self, self._synthesizer.start(ids, embedding), self._vocoder.start(), self._chunk_samples)
+    def begin(self, reading: Reading, embedding: NDArray[np.float32], *, mel: bool = False) -> Speech:
+        """Begin a sentence in the voice of `embedding` (float32[256], unit norm); with `mel` its chunks carry the mel
+        frames."""
+        utterance = self._synthesizer.start(reading.ids, embedding)
+        return Speech(self, utterance, self._vocoder.start(), WordClock(utterance, reading.words), mel=mel)
 
-    def start(self, text: str, embedding: NDArray[np.float32]) -> Speech:
+    def start(self, text: str, embedding: NDArray[np.float32], *, mel: bool = False) -> Speech:
         """Begin a sentence in the voice of `embedding`; raises NothingToSay."""
-        return self.begin(self.read(text), embedding)
+        return self.begin(self.read(text), embedding, mel=mel)
 
     def advance(self, speeches: Sequence[Speech]) -> Round:
         """One decoder call and the vocoder behind it for sentences that are not decoded yet.
@@ -142,7 +169,7 @@ class SpeechModel:
         sounding = []
         for speech, mel in zip(speeches, frames, strict=True):
             if not isinstance(mel, Exception):
-                speech.stream.accept(mel, final=speech.decoded)
+                speech.take(mel)
                 sounding.append(speech)
         samples = iter(_isolate(sounding, self._vocode))
         outcomes = [mel if isinstance(mel, Exception) else next(samples) for mel in frames]

@@ -24,6 +24,12 @@ WIDTH_STEP = 16
 """Utterances are padded to a multiple of this many symbols, alone as in a batch: the last bits of a product along the
 symbols depend on what its length leaves beyond a multiple of four, and on nothing else."""
 
+BEHIND = 1
+"""Symbols before its place that the attention can still come back to."""
+
+STEP_MS = 40
+"""Milliseconds of sound that a decoder step makes."""
+
 _FRAMES_PER_STEP = FRAMES_PER_CALL // STEPS_PER_CALL
 _REACHED = 0.5
 _CONSTANT = ("memory", "keys", "speaker", "lengths")
@@ -76,11 +82,12 @@ class Synthesizer:
         batch = self._gather(tuple(utterances))
         given = self._decoder.run(batch)
         mel, reached = given.pop("mel"), given.pop("reached")
+        levels = mel.mean(axis=2).tolist()
         self._batch = {name: batch[name] for name in _CONSTANT}
         self._batch |= {name.removeprefix("next_"): value for name, value in given.items()}
         self._members = tuple(utterances)
         return [
-            utterance.take({name: self._batch[name][row] for name in self._batch}, mel[row], reached[row])
+            utterance.take({name: self._batch[name][row] for name in self._batch}, mel[row], reached[row], levels[row])
             for row, utterance in enumerate(utterances)
         ]
 
@@ -113,6 +120,8 @@ class Utterance:
         self._steps = 0
         self._emitted = 0
         self._end: int | None = None
+        self.levels: list[float] = []
+        """The mean of the bands of each frame that was returned."""
         self.cut = False
         """Whether it was ended by the ceiling and not by its last symbol."""
 
@@ -126,6 +135,22 @@ class Utterance:
         """How many symbols the attention has not come to yet."""
         return max(0, self._symbols - 1 - int(self.rows["place"][0]))
 
+    @property
+    def symbols_done(self) -> int:
+        """How many symbols the attention has left for good."""
+        return self._symbols if self._end is not None else max(0, int(self.rows["place"][0]) - BEHIND)
+
+    def attend(self, first: int, behind: int) -> list[float]:
+        """How many steps' worth of attention each of a range of symbols has had, final for those that are done.
+
+        Those of all symbols add up to the utterance's steps.
+        """
+        total: list[float] = self.rows["total"][first:behind].tolist()
+        if self._end is None or self._end == self._steps * _FRAMES_PER_STEP:
+            return total
+        # An utterance that ends with the first step of a call has had another one, which is not heard.
+        return [whole - extra for whole, extra in zip(total, self.rows["weights"][first:behind].tolist(), strict=True)]
+
     def step(self) -> Floats:
         """The next frames [T, 80], at most eight; none once finished.
 
@@ -135,15 +160,17 @@ class Utterance:
             return np.zeros((0, 80), np.float32)
         return self._synthesizer.advance([self])[0]
 
-    def take(self, rows: Arrays, mel: Floats, reached: Floats) -> Floats:
+    def take(self, rows: Arrays, mel: Floats, reached: Floats, levels: Sequence[float]) -> Floats:
         """Go on to the state `rows`, with what the call gave; the frames that are final by now."""
         self.rows = rows
         self._note(reached)
         available = self._steps * _FRAMES_PER_STEP - LOOK_AHEAD
         until = available if self._end is None else min(available, self._end)
-        fresh = mel[FRAMES_PER_CALL - (available - self._emitted) :][: until - self._emitted]
+        start = FRAMES_PER_CALL - (available - self._emitted)
+        fresh = slice(start, start + until - self._emitted)
         self._emitted = until
-        return fresh
+        self.levels.extend(levels[fresh])
+        return mel[fresh]
 
     def _note(self, reached: Floats) -> None:
         """Count the steps of a call; the utterance ends with the first that rests on the last symbol."""

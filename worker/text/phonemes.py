@@ -11,16 +11,18 @@ import hashlib
 import importlib.util
 import json
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from worker.text.characters import MARK, fold_characters
+from worker.text.characters import MARK
 from worker.text.letters import LETTER_A
 from worker.text.lexicon import Lexicon
-from worker.text.normalise import normalise_piece, split_text
+from worker.text.normalise import normalise_piece
 from worker.text.pronunciation import add_stress
+from worker.text.reading import Reading, Said, cut_pieces, fold_words, span_words
+from worker.text.tracing import trace_words
 
 PAD = 0
 """The id that frames every utterance; it is no symbol of the alphabet."""
@@ -29,7 +31,6 @@ _CERTAIN = 5
 _SIXTEEN = "àáâãäåæçèéêëìíîï"
 _A_NAME = "Smith"
 _SPACES = re.compile(r" {2,}")
-_SILENT = frozenset(';:,.!?—…"()“”ˈˌː ')
 
 
 def _read_alphabet() -> Mapping[str, int]:
@@ -95,7 +96,7 @@ def _shared_reader() -> Any:
     return G2P()
 
 
-def _make_reader(lexicon: Lexicon) -> Callable[[str], str]:
+def _make_reader(lexicon: Lexicon) -> Any:
     """A reader of its own readings on the shared dictionaries."""
     reader = copy.copy(_shared_reader())
     readings = {_sign(place): said for place, said in enumerate(lexicon.readings)} | {LETTER_A: "ˈA"}
@@ -104,17 +105,31 @@ def _make_reader(lexicon: Lexicon) -> Callable[[str], str]:
     # Words that stick to odd signs never reach the dictionaries, but the model for unknown words, which may forget the
     # stress.
     reader._oov = lambda word: readings.get(word) or add_stress(_shared_reader().oov(word) or "")
-    read: Callable[[str], str] = reader
-    return read
+    return reader
 
 
-def _read(reader: Callable[[str], str], text: str) -> str:
+def _read(reader: Any, text: str) -> list[tuple[str, str]]:
+    """The spoken words of a text in their spelling, each with its phonemes."""
+    from hibari.g2p.normalize import normalize
+
     try:
-        return reader(text)
+        return _join_tokens(reader.phonemize_tokens(reader.tokenize(normalize(text))))
     except (ArithmeticError, LookupError, TypeError, ValueError):
         words = text.split()
         # One word the dictionary stumbles over must not silence the others.
-        return " ".join(_read(reader, word) for word in words) if len(words) > 1 else ""
+        return [said for word in words for said in _read(reader, word)] if len(words) > 1 else []
+
+
+def _join_tokens(tokens: Iterable[Any]) -> list[tuple[str, str]]:
+    """The parts of words put together again."""
+    words, spelling, phonemes = [], "", ""
+    for token in tokens:
+        spelling += token.text
+        phonemes += token.phonemes or ""
+        if token.whitespace:
+            words.append((spelling, phonemes))
+            spelling = phonemes = ""
+    return [*words, (spelling, phonemes)] if spelling else words
 
 
 class Phonemizer:
@@ -126,23 +141,35 @@ class Phonemizer:
 
     def __init__(self, lexicon: Path | None = None) -> None:
         self._lexicon = Lexicon.none()
-        self._reader: Callable[[str], str] | None = None
+        self._reader: Any = None
         if lexicon is not None:
             self._lexicon = Lexicon.load(lexicon, self.phonemes)
             self._reader = None
 
     def phonemes(self, text: str) -> str:
         """The phoneme string of `text`, limited to the alphabet, with single spaces."""
-        if self._reader is None:
-            self._reader = _make_reader(self._lexicon)
-        plain = self._lexicon.mark(fold_characters(text), _sign)
-        said = " ".join(_read(self._reader, normalise_piece(piece)) for piece in split_text(plain))
-        known = "".join(symbol for symbol in said if symbol in SYMBOLS)
-        return _SPACES.sub(" ", known).strip()
+        return span_words(self._say(text))[0]
 
     def ids(self, text: str) -> list[int]:
         """The ids of `text` between two pads, or an empty list when nothing in it can be spoken."""
-        phonemes = self.phonemes(text)
-        if all(symbol in _SILENT for symbol in phonemes):
-            return []
-        return [PAD, *(SYMBOLS[symbol] for symbol in phonemes), PAD]
+        return list(self.read(text).ids)
+
+    def read(self, text: str) -> Reading:
+        """The ids of `text`, and where its words sound in them."""
+        phonemes, words = span_words(self._say(text))
+        if not words:
+            return Reading((), ())
+        return Reading((PAD, *(SYMBOLS[symbol] for symbol in phonemes), PAD), words)
+
+    def _say(self, text: str) -> Iterator[Said]:
+        """The words that are spoken for a text, as far as the alphabet has their sounds."""
+        if self._reader is None:
+            self._reader = _make_reader(self._lexicon)
+        words, sources = fold_words(text)
+        for piece in cut_pieces(self._lexicon.mark(" ".join(words), _sign), sources):
+            spoken = _read(self._reader, normalise_piece(piece.text))
+            owners = trace_words(piece.text.split(), [spelling for spelling, _ in spoken]) if piece.sources else []
+            for (_, said), owner in zip(spoken, owners, strict=True):
+                known = "".join(symbol for symbol in said if symbol in SYMBOLS)
+                if phonemes := _SPACES.sub(" ", known).strip():
+                    yield Said(phonemes, piece.sources[owner])
