@@ -30,7 +30,7 @@ def shared(
 
 @pytest.fixture
 def settings(request: pytest.FixtureRequest) -> Settings:
-    """The test's own, or in a module that says `ONE_STACK = True`, those of its stack, with the tenants of all tests."""
+    """The test's own, or in a module that says `ONE_STACK = True`, those of its stack, with all its tests' tenants."""
     if not getattr(request.module, "ONE_STACK", False):
         own: Settings = request.getfixturevalue("settings")
         return own

@@ -201,11 +201,7 @@ async def test_ten_megabytes_are_refused_before_they_are_read(http: Http, acme: 
     big = b'{"input": "' + b"x" * 10_000_000 + b'"}'
     kind = {"Content-Type": "application/json"}
     for content in (big, endless()):
-        try:
-            answer = await http.post(PATH, content=content, headers=kind)
-        except httpx2.TransportError:
-            # The relay has closed the connection while the client was still sending.
-            continue
+        answer = await http.post(PATH, content=content, headers=kind)
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
     assert (await _speak(http, acme)).status_code == 200
 
