@@ -1,0 +1,30 @@
+"""ElevenLabs' dialect as an application of its own: its base URL is where it is mounted."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.routing import WebSocketRoute
+
+from relay.api.services import Services
+from relay.dialects.elevenlabs.catalogue import CatalogueDoor
+from relay.dialects.elevenlabs.refusals import HANDLERS
+from relay.dialects.elevenlabs.sockets import make_doors
+from relay.dialects.elevenlabs.speech import SpeechDoor
+from relay.dialects.elevenlabs.voices import VoicesDoor
+from relay.doors.reception import Reception
+
+
+def make_app(services: Services, reception: Reception) -> Starlette:
+    """Its routes, and its errors in its own words."""
+    sockets = [
+        WebSocketRoute(f"/v1/text-to-speech/{{voice}}/{name}", door) for name, door in make_doors(reception).items()
+    ]
+    routes = [
+        *sockets,
+        *SpeechDoor(reception).routes(),
+        *VoicesDoor(services).routes(),
+        *CatalogueDoor(services).routes(),
+    ]
+    app = Starlette(routes=routes, exception_handlers=HANDLERS)
+    app.router.redirect_slashes = False
+    return app
