@@ -10,6 +10,8 @@ TEXT = "Good morning. This is a short test of a cloned voice."
 """Two sentences of about three seconds together."""
 LONG_TEXT = " ".join(["Extraordinarily complicated international telecommunications regulations apply here."] * 12)
 """Long enough to be interrupted in the middle."""
+DIVIDE_HZ = 155
+"""The voice `low` speaks below, `high` above."""
 UNKNOWN_VOICE = "00000000-0000-4000-8000-000000000000"
 
 
@@ -63,3 +65,25 @@ def check_speech(samples: np.ndarray, rate: int, *, seconds: tuple[float, float]
     assert loud > -40, f"the loudest tenth begins at {loud:.1f} dBFS"
     assert loud - quiet > 12, f"{quiet:.1f} to {loud:.1f} dBFS is noise, or a tone"
     assert np.mean(np.abs(samples) >= 0.999) < 0.01, "clipped"
+
+
+def find_pitch(samples: np.ndarray, rate: int) -> float:
+    """The median pitch of what is voiced, in Hz: the peak of the autocorrelation in frames of 80 ms."""
+    size = int(rate * 0.08)
+    pitches = []
+    for start in range(0, len(samples) - size, size // 4):
+        frame = samples[start : start + size].astype(np.float64)
+        frame -= frame.mean()
+        similar = np.fft.irfft(np.abs(np.fft.rfft(frame, 2 * size)) ** 2)[: size // 2]
+        shortest = rate // 400
+        best = shortest + int(np.argmax(similar[shortest : rate // 65]))
+        if similar[0] > size * 0.02**2 and similar[best] > similar[0] / 2:
+            pitches.append(rate / best)
+    assert pitches, "nothing in it is voiced"
+    return float(np.median(pitches))
+
+
+def check_voice(samples: np.ndarray, rate: int, name: str) -> None:
+    """Fails unless it is this one of the stack's two voices, `low` (about 110 Hz) or `high` (about 210 Hz)."""
+    pitch = find_pitch(samples, rate)
+    assert (pitch < DIVIDE_HZ) == (name == "low"), f"a pitch of {pitch:.0f} Hz is not that of `{name}`"

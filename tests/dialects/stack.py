@@ -66,7 +66,7 @@ def run_client_stack(servers: Servers, variables: dict[str, str], folder: Path) 
     pair = authority.sign()
     with lend_settings(servers) as settings, run_stacks(servers, settings, variables, folder) as start:
         tenancy = asyncio.run(_furnish(settings))
-        changed: dict[str, Any] = {"max_wrong_keys_per_minute": MANY}
+        changed: dict[str, Any] = {"max_wrong_keys_per_minute": MANY, "webrtc_loopback": True}
         plain = start(**changed)
         tls = {"relay_tls_certificate": pair.certificate, "relay_tls_key": pair.key}
         secure = start(only=("relay",), **changed, **tls)
