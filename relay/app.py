@@ -29,8 +29,10 @@ from relay.api.document import make_document
 from relay.api.entity_tags import tag_of
 from relay.api.problems import HANDLERS
 from relay.api.services import Services
+from relay.dialects.elevenlabs.app import make_app as make_elevenlabs
 from relay.dialects.openai.app import make_app as make_openai
 from relay.doors.reception import Reception
+from relay.native.document import document_route
 from relay.native.stream_door import StreamDoor
 from relay.studio import studio_routes
 from relay.webrtc.app import make_routes as make_webrtc_routes
@@ -53,6 +55,7 @@ ROUTERS = (
 )
 
 DIALECTS: Mapping[str, Callable[[Services, Reception], ASGIApp]] = {
+    "elevenlabs": make_elevenlabs,
     "openai": make_openai,
 }
 """Vendors whose clients are understood, each under a base URL of its own: their paths overlap with ours."""
@@ -84,6 +87,7 @@ def make_app(services: Services, reception: Reception, webrtc: WebrtcTerms) -> F
         await door(socket)
 
     app.router.routes.append(Route("/v1/openapi.json", read_document, methods=["GET"]))
+    app.router.routes.append(document_route())
     app.router.routes.append(WebSocketRoute("/v1/stream", open_stream))
     app.router.routes.extend(make_webrtc_routes(services, reception, webrtc))
     app.router.routes.extend(studio_routes())
