@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timbrelay.benchmark.baseline import Baseline, measure_baseline
+from timbrelay.benchmark.doors.measuring import DOORS, SOCKETS
 from timbrelay.benchmark.figures import Report, Result, Spread, Surroundings, held_users
 from timbrelay.benchmark.machine import describe_machine, find_commit
 from timbrelay.benchmark.profile import find_profiler, profiling
@@ -189,7 +190,21 @@ def test_a_short_run_measures_the_stack_and_saves_what_it_found(
 ) -> None:
     """Two numbers of users against a stack of its own: agents talked, and every part was looked at."""
     done = subprocess.run(
-        [sys.executable, "-m", "timbrelay", "bench", "--users", "1,3", "--seconds", "2", "--beyond", "--port", "0"],
+        [
+            sys.executable,
+            "-m",
+            "timbrelay",
+            "bench",
+            "--users",
+            "1,3",
+            "--seconds",
+            "2",
+            "--beyond",
+            "--port",
+            "0",
+            "--doors",
+            "1",
+        ],
         env={**clean_variables, "TIMBRELAY_HOME": str(tmp_path / "home")},
         capture_output=True,
         text=True,
@@ -204,3 +219,6 @@ def test_a_short_run_measures_the_stack_and_saves_what_it_found(
         assert {"relay", "worker", "valkey", "postgres", "load generator"} <= set(run["processes"])
         assert {("relay", "text"), ("relay", "send")} <= {(stage["room"], stage["name"]) for stage in run["stages"]}
     assert figures["baseline"]["sequential"] > 0
+    assert len(figures["doors"]) == len(DOORS)
+    assert all(door["first_audio_p50_ms"] > 0 for door in figures["doors"])
+    assert figures["idle_sockets"]["sockets"] == SOCKETS

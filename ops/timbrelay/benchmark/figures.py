@@ -158,6 +158,9 @@ class Report:
     seed: int
     results: Sequence[Result]
     baseline: Baseline | None
+    doors: Sequence[Mapping[str, Any]] = ()
+    """A line for each door, where they were measured."""
+    idle_sockets: Mapping[str, float] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON; what is derived is written, too, for readers that only read."""

@@ -25,7 +25,9 @@ that comes after the listener has run dry, with no buffer beyond what arrived, u
 before. *Overhead* is the part of the relay's first audio in which nothing was computed for the sentence: streams,
 queue, relay. *Gap* is between two chunks of a sentence. *Real-time factor* is a sentence's time from hand-over to last
 chunk over its length; a worker that does not run ahead of its listeners comes near 1. Percentiles are nearest ranks;
-with few turns the higher ones are the slowest turn."""
+with few turns the higher ones are the slowest turn. *Doors* are measured one after the other, round by round, over warm
+connections: from sending a whole text to the first audio received, of WebRTC to the first packet in which something is
+heard; what the relay computes for a chunk has its share of authentication, cutting and encoding in it."""
 
 
 def write_json(path: Path, report: Report) -> dict[str, Any]:
@@ -104,6 +106,8 @@ def _details(figures: Mapping[str, Any]) -> Iterable[tuple[str, list[Row]]]:
         yield "Processor (cores) and memory (MB at the end) of each process", _process_rows(runs)
     if any(run["stages"] for run in runs):
         yield "Where the time goes: mean ms of each, and seconds for a second of audio", _stage_rows(runs)
+    if figures["doors"]:
+        yield "Every door with the same sentences, one listener", _door_rows(figures)
     if figures["baseline"]:
         yield "Without a service: one process, one thread, the same sentences", _baseline_rows(figures)
 
@@ -126,6 +130,19 @@ def _stage_rows(runs: Sequence[Mapping[str, Any]]) -> list[Row]:
         seen = [stages.get(name) for name in names]
         cells = [f"{stage['mean_ms']:.2f}, {stage['share']:.4f}" if stage else "-" for stage in seen]
         rows.append((str(run["users"]), *cells))
+    return rows
+
+
+def _door_rows(figures: Mapping[str, Any]) -> list[Row]:
+    head = ("door", "first audio p50 / p95 ms", "over native ms", "relay CPU ms a chunk")
+    rows: list[Row] = [head]
+    for door in figures["doors"]:
+        cpu = door["relay_cpu_ms_per_chunk"]
+        spread = f"{door['first_audio_p50_ms']:.1f} / {door['first_audio_p95_ms']:.1f}"
+        rows.append((door["door"], spread, f"{door['over_native_ms']:+.1f}", "-" if cpu is None else f"{cpu:.2f}"))
+    if idle := figures["idle_sockets"]:
+        added = f"+{idle['added_mb']:.0f} MB on {idle['relay_mb']:.0f} MB"
+        rows.append((f"{idle['sockets']:.0f} idle sockets", "-", "-", added))
     return rows
 
 

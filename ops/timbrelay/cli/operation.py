@@ -22,13 +22,14 @@ def bench(
     beyond: Annotated[bool, typer.Option("--beyond", help="Go on after the first number that is not held.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Draw flame graphs of relay and worker (py-spy).")] = False,
     record: Annotated[bool, typer.Option("--record", help="Write docs/benchmarks.md.")] = False,
+    doors: Annotated[int, typer.Option(min=0, max=100, help="Rounds over every door afterwards; 0 for none.")] = 4,
     port: Port = None,
 ) -> None:
     """Measure what voice agents get from the local stack, until it breaks."""
     from timbrelay.commands.bench import Plan, run
     from timbrelay.stack.local import Options
 
-    plan = Plan(Plan.parse_users(users), seconds, json, Options(port), seed, beyond, profile, record)
+    plan = Plan(Plan.parse_users(users), seconds, json, Options(port), seed, beyond, profile, record, doors)
     run(context.obj.environment, context.obj.interruption, plan)
 
 

@@ -6,14 +6,17 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from timbrelay.benchmark import resources, stages
 from timbrelay.benchmark.agents import Load, run_agents
 from timbrelay.benchmark.baseline import Baseline, measure_baseline
 from timbrelay.benchmark.conversation import cut_replies
+from timbrelay.benchmark.doors.door import Site
+from timbrelay.benchmark.doors.measuring import SOCKETS, Relay, Rounds, measure_doors, measure_idle_sockets
 from timbrelay.benchmark.figures import Report, Result, Surroundings
 from timbrelay.benchmark.machine import describe_machine, find_commit, today
 from timbrelay.benchmark.profile import find_profiler, profiling
@@ -50,6 +53,8 @@ class Plan:
 
     profile: bool = False
     record: bool = False
+    doors: int = 4
+    """How many rounds over all doors; none at 0."""
 
     @staticmethod
     def parse_users(users: str) -> tuple[int, ...]:
@@ -104,6 +109,8 @@ class _Bench:
     plan: Plan
     bar: Bar
     profiler: Path | None
+    _doors: Sequence[Mapping[str, Any]] = ()
+    _idle_sockets: Mapping[str, float] | None = None
 
     async def measure(self) -> Report:
         results = await with_local_key(DataFolder(self.environment.home), self.stack.servers, self._measure_runs)
@@ -114,6 +121,8 @@ class _Bench:
             seed=self.plan.seed,
             results=results,
             baseline=await self._measure_baseline(),
+            doors=self._doors,
+            idle_sockets=self._idle_sockets,
         )
 
     async def _measure_runs(self, key: str) -> list[Result]:
@@ -127,7 +136,16 @@ class _Bench:
                 if results[-1].broken and not self.plan.beyond:
                     self.bar.say(f"Stopping at {users} users: {results[-1].broken}.")
                     break
+        await self._measure_doors(Site(self.stack.note.relay_url, key, voice.id))
         return results
+
+    async def _measure_doors(self, site: Site) -> None:
+        if not self.plan.doors:
+            return
+        relay = Relay(self._pids(), self.stack.note.metrics_urls["relay"])
+        self.bar.step(f"{SOCKETS} idle sockets")
+        self._idle_sockets = await measure_idle_sockets(site, relay)
+        self._doors = await measure_doors(site, relay, Rounds(self.plan.doors), self.bar.step)
 
     async def _measure_run(self, client: Client, voice: str, users: int) -> Result:
         self.bar.step(f"{users} agents for {self.plan.seconds:.0f} s")
