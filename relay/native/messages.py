@@ -7,7 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from relay.audio.encoding import FASTEST, SLOWEST
 from relay.errors import InvalidMessage, TextTooLong
+from relay.native.styles import DEFAULT_FORMAT, read_style
 from relay.speaking.commands import Cancel, Command, End, Flush, Open, Resume, Text
 
 MAX_TEXT = 10_000
@@ -17,41 +19,56 @@ ContextId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
 class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, use_attribute_docstrings=True)
 
     context: ContextId
+    """An id of the client's choice."""
 
 
-class OpenMessage(_Message):
+class _Styled(_Message):
+    format: Annotated[str, Field(max_length=64)] = DEFAULT_FORMAT
+    """Of the audio in binary frames: a name of docs/formats.md, such as `opus_48000_64` or `ulaw_8000`."""
+    speed: Annotated[float, Field(ge=SLOWEST, le=FASTEST, allow_inf_nan=False)] = 1.0
+    """How many times faster than it was spoken, in the same pitch."""
+
+
+class OpenMessage(_Styled):
     """Begin a context in a voice."""
 
     type: Literal["open"]
     voice: Annotated[str, Field(min_length=1, max_length=64)]
+    """Its id or an alias."""
     mel: bool = False
+    """Whether mel frames are wanted beside the audio."""
 
     def command(self) -> Command:
-        """What it asks for."""
-        return Open(self.context, self.voice, self.mel)
+        """What it asks for; raises InvalidMessage."""
+        return Open(self.context, self.voice, self.mel, manner=read_style(self.format, self.speed))
 
 
-class ResumeMessage(_Message):
-    """Go on with a context whose connection was lost."""
+class ResumeMessage(_Styled):
+    """Go on with a context whose connection was lost, after the last chunk that its client has."""
 
     type: Literal["resume"]
     token: Annotated[str, Field(min_length=1, max_length=64)]
+    """As `opened` gave it."""
     sentence: Annotated[int, Field(ge=0, le=1_000_000)]
+    """The one of the last chunk; 0 when the client has none."""
     chunk: Annotated[int, Field(ge=-1, le=1_000_000)]
+    """-1 when the client has nothing of the sentence."""
 
     def command(self) -> Command:
-        """What it asks for."""
-        return Resume(self.context, self.token, self.sentence, self.chunk)
+        """What it asks for; raises InvalidMessage."""
+        manner = read_style(self.format, self.speed)
+        return Resume(self.context, self.token, self.sentence, self.chunk, manner=manner)
 
 
 class TextMessage(_Message):
     """The next piece of a context's text."""
 
     type: Literal["text"]
-    text: str
+    text: Annotated[str, Field(json_schema_extra={"maxLength": MAX_TEXT})]
+    """Pieces are joined as they are."""
 
     def command(self) -> Command:
         """What it asks for; raises TextTooLong or InvalidMessage."""
@@ -89,6 +106,7 @@ class CancelMessage(_Message):
         return Cancel(self.context)
 
 
+CLIENT_MESSAGES = (OpenMessage, ResumeMessage, TextMessage, FlushMessage, EndMessage, CancelMessage)
 ClientMessage = OpenMessage | ResumeMessage | TextMessage | FlushMessage | EndMessage | CancelMessage
 _ADAPTER: TypeAdapter[ClientMessage] = TypeAdapter(Annotated[ClientMessage, Field(discriminator="type")])
 _TYPES = "open, resume, text, flush, end, cancel"

@@ -16,6 +16,8 @@ class Open:
     """Its id or an alias."""
     mel: bool = False
     """Whether the mel frames are wanted beside the audio."""
+    manner: object = None
+    """How its door wants to tell of it; comes back with `Opened`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class Resume:
     sentence: int
     chunk: int
     """-1 when the client has nothing of the sentence."""
+    manner: object = None
+    """As in `Open`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ class Opened:
     version: int
     resume: str
     """Opens the context again from another connection; a secret of its client."""
+    manner: object = None
+    """As the command gave it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ class Session:
         context = Context(address, self._clock, self._has_room, role.text_hash, mel=command.mel)
         held = _Held(context, place, ends_ms, uuid4().hex)
         self._hold(held)
-        return [Tell(_opened(held))]
+        return [Tell(_opened(held, command.manner))]
 
     def resume(self, command: Resume, suspended: Suspended) -> list[Output]:
         """Go on with a context that another connection has given up; raises nothing that `check_resume` has not."""
@@ -141,7 +141,7 @@ class Session:
         )
         outputs = held.context.resume(address, self._has_room, command.sentence, command.chunk)
         self._hold(held)
-        return [Tell(_opened(held)), *self._settle(held, outputs)]
+        return [Tell(_opened(held, command.manner)), *self._settle(held, outputs)]
 
     def check_resume(self, command: Resume, tenant: UUID) -> None:
         """Raises UnknownContext, or UnknownPlace, where a context of this session is not to be resumed so."""
@@ -263,9 +263,9 @@ class Session:
         self.keys = frozenset(held.context.address.key for held in self._contexts.values())
 
 
-def _opened(held: _Held) -> Event:
+def _opened(held: _Held, manner: object) -> Event:
     address = held.context.address
-    return Opened(address.id, address.number, address.voice, address.version, held.token)
+    return Opened(address.id, address.number, address.voice, address.version, held.token, manner)
 
 
 def _silenced() -> SentenceFailed:

@@ -80,6 +80,7 @@ class Harness:
     frames: list[bytes] = field(default_factory=list)
     buried: list[str] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    face: NativeFace = field(default_factory=lambda: NativeFace(80))
     left: int = 10**9
     """How many characters the tenant has left for today."""
 
@@ -129,7 +130,7 @@ class Harness:
 
     def hear(self, event: Event) -> None:
         """What the native protocol makes of it."""
-        for frame in NativeFace(80).tell(event):
+        for frame in self.face.tell(event):
             if isinstance(frame, bytes):
                 self.frames.append(frame)
             else:

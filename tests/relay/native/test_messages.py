@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.errors import InvalidMessage, RelayError, TextTooLong
-from relay.native.frames import HEADER, LAST_OF_SENTENCE, MOST_MS, encode_frame
+from relay.native.frames import HEADER, LAST_OF_SENTENCE, MOST, encode_frame
 from relay.native.messages import MAX_TEXT, read_message
 from relay.speaking.commands import Open, Text
 from tests.relay.conftest import make_audio
@@ -81,4 +81,4 @@ def test_a_frame_is_its_header_and_its_samples() -> None:
 
 def test_a_time_beyond_the_header_is_the_most_that_it_holds() -> None:
     """A minute and more is a minute."""
-    assert HEADER.unpack(encode_frame(make_audio(b"", ttfa_ms=70_000))[:16])[2] == MOST_MS
+    assert HEADER.unpack(encode_frame(make_audio(b"", ttfa_ms=70_000))[:16])[2] == MOST
