@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from _frame import LONG_TEXT, TEXT, UNKNOWN_VOICE, Stack, check_speech, check_voice
+from _small import RATE, make_client, meet_on_loopback
 from pipecat.transports.smallwebrtc.connection import TrackStatusMessage
-from webrtc._small import RATE, make_client, meet_on_loopback
 
 meet_on_loopback()
 SECONDS = (1.5, 10.0)
