@@ -10,10 +10,12 @@ import numpy as np
 from av import AudioFrame, CodecContext
 from av.audio.codeccontext import AudioCodecContext
 
+from relay.audio.encoding import SOURCE_RATE
 from relay.audio.samples import SILENCE, Samples
 
-RECOGNISABLE = 4
-"""Frames without a header before them are known by following one another; players refuse a file of two or three."""
+RECOGNISABLE = 6
+"""Frames without a header before them are known by following one another. FFmpeg wants to see seven, which six and the
+encoder's delay are; of fewer it takes one file in a thousand for something else."""
 
 
 class Frames:
@@ -105,7 +107,8 @@ class Aac:
     """AAC-LC by FFmpeg's own encoder in ADTS frames (ISO/IEC 13818-7, 6.2), which need no header before them."""
 
     def __init__(self, rate: int, bitrate: int) -> None:
-        self._frames = Frames("aac", "fltp", rate, {"aac_coder": "fast"}, bitrate=bitrate, least=RECOGNISABLE)
+        options = {"aac_coder": "fast", "cutoff": str(_HIGHEST_TONE)}
+        self._frames = Frames("aac", "fltp", rate, options, bitrate=bitrate, least=RECOGNISABLE)
         self._rate_index = _ADTS_RATES.index(rate)
 
     def encode(self, samples: Samples) -> bytes:
@@ -123,6 +126,7 @@ class Aac:
         return bits.to_bytes(7, "big")
 
 
+_HIGHEST_TONE = SOURCE_RATE // 2
 _LAST_BLOCK_STREAMINFO = bytes([0x80, 0, 0, 34])
 _ADTS_RATES = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000, 7350)
 

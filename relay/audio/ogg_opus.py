@@ -15,6 +15,12 @@ PLAYED_RATE = 48_000
 
 PACKET_MS = 20
 
+_OPTIONS = {
+    "application": "audio",
+    "frame_duration": str(PACKET_MS),
+    "compression_level": "5",
+    "vbr": "constrained",  # without it speech takes a fifth more than the client asked for
+}
 _PACKET_SAMPLES = PLAYED_RATE * PACKET_MS // 1000
 _VENDOR = b"Timbrelay"
 _MOST_SEGMENTS = 255
@@ -26,8 +32,7 @@ class OggOpus:
     """Samples at `rate` Hz, one of Opus' own (8, 12, 16, 24 or 48 kHz), to a file that is played at 48 kHz."""
 
     def __init__(self, rate: int, bitrate: int) -> None:
-        options = {"application": "audio", "frame_duration": str(PACKET_MS), "compression_level": "5"}
-        self._frames = Frames("libopus", "s16", rate, options, bitrate=bitrate)
+        self._frames = Frames("libopus", "s16", rate, _OPTIONS, bitrate=bitrate)
         self._upsampling = PLAYED_RATE // rate
         self._pre_skip = struct.unpack_from("<H", self._frames.context.extradata or b"", 10)[0]
         self._pages = Pages(secrets.randbits(32))
