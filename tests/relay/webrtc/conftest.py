@@ -8,6 +8,7 @@ from uuid import UUID
 
 import httpx2
 import pytest
+from pydantic import SecretStr
 
 from storage.settings import Settings
 from tests.conftest import MakeTenant, MakeVoice, RunningStack, StartStack, Tenant
@@ -17,11 +18,22 @@ from timbrelay.stack.servers import Servers
 
 ORIGIN = "https://app.example.com"
 PEERS = 4
+OWN_SERVERS = [["stun:stun.example.com:3478"], ["turn:turn.example.com:3478?transport=udp", "turns:turn.example.com"]]
+SECRET = "shared with the TURN server"
+"""Nobody of ours asks these servers: peers of this relay offer what they have themselves."""
 
 
 def start_speaking(start_stack: StartStack) -> RunningStack:
     """A relay that offers 127.0.0.1, which is the only address of some machines, and a worker."""
-    return start_stack(only=("relay", "worker"), webrtc_loopback=True, webrtc_peers=PEERS, allowed_origins=ORIGIN)
+    return start_stack(
+        only=("relay", "worker"),
+        webrtc_loopback=True,
+        webrtc_peers=PEERS,
+        allowed_origins=ORIGIN,
+        stun_urls=OWN_SERVERS[0][0],
+        turn_urls=", ".join(OWN_SERVERS[1]),
+        turn_secret=SecretStr(SECRET),
+    )
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hmac
+import time
 from typing import Any
 
 import httpx2
@@ -10,7 +13,7 @@ import pytest
 from aiortc import RTCPeerConnection, RTCSessionDescription
 
 from tests.conftest import MakeTenant, RunningStack, wait_until
-from tests.relay.webrtc.conftest import ORIGIN, PEERS, Speaker
+from tests.relay.webrtc.conftest import ORIGIN, OWN_SERVERS, PEERS, SECRET, Speaker
 from tests.relay.webrtc.listening import NO_SERVERS, Listener, connect_whep, make_listener, make_offer
 
 SDP = {"Content-Type": "application/sdp"}
@@ -64,6 +67,19 @@ async def test_the_endpoint_says_what_it_takes(http: httpx2.AsyncClient) -> None
     check_problem(refused, 405, "method_not_allowed")
     assert "POST" in refused.headers["allow"]
     check_problem(await http.put("/v1/whep/none"), 405, "method_not_allowed")
+
+
+async def test_a_client_is_told_of_the_ice_servers(stack: RunningStack, http: httpx2.AsyncClient) -> None:
+    """With the answer, and before an offer if it has a key: each with a credential that only TURN can check."""
+    async with connect_whep(http) as listener:
+        links = listener.links
+    assert [link.partition(">")[0][1:] for link in links] == [url for urls in OWN_SERVERS for url in urls]
+    user, credential = (links[1].partition(f'{name}="')[2].partition('"')[0] for name in ("username", "credential"))
+    expected = hmac.digest(SECRET.encode(), user.encode(), "sha1")
+    assert base64.b64decode(credential) == expected and 0 < int(user.partition(":")[0]) - time.time() <= 600
+    assert len((await http.options("/v1/whep")).headers.get_list("link")) == 3
+    async with httpx2.AsyncClient(base_url=stack.relay_url) as nobody:
+        assert "link" not in (await nobody.options("/v1/whep")).headers
 
 
 async def test_offers_that_lead_to_nothing_are_refused(http: httpx2.AsyncClient, speaker: Speaker) -> None:
