@@ -29,6 +29,7 @@ from relay.api.document import make_document
 from relay.api.entity_tags import tag_of
 from relay.api.problems import HANDLERS
 from relay.api.services import Services
+from relay.dialects.cartesia.app import make_app as make_cartesia
 from relay.dialects.elevenlabs.app import make_app as make_elevenlabs
 from relay.dialects.openai.app import make_app as make_openai
 from relay.doors.reception import Reception
@@ -55,6 +56,7 @@ ROUTERS = (
 )
 
 DIALECTS: Mapping[str, Callable[[Services, Reception], ASGIApp]] = {
+    "cartesia": make_cartesia,
     "elevenlabs": make_elevenlabs,
     "openai": make_openai,
 }
