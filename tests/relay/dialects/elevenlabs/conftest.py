@@ -1,191 +1,89 @@
-"""A face with the real session behind it, and workers that speak when the test says so."""
+"""Faces that a test drives; a running stack for all the tests of a module, and a tenant with a voice for each."""
 
 from __future__ import annotations
 
-import base64
-import hmac
-import json
-from collections import deque
-from dataclasses import dataclass, field
-from typing import Any
+import functools
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from uuid import uuid4
 
+import httpx2
 import pytest
 
-from relay.dialects.elevenlabs.multi_face import MultiFace
-from relay.dialects.elevenlabs.options import Options, read_options
-from relay.dialects.elevenlabs.stream_face import StreamFace
-from relay.doors.face import Close
-from relay.errors import RelayError, UnknownVoice
-from relay.speaking.casting import Role
-from relay.speaking.commands import Cancel, Command, End, Flush, Leave, Open, Refuse, Text
-from relay.speaking.events import Audio, Event
-from relay.speaking.outputs import Output, Silence, Submit, Tell
-from storage.streams.wire import Chunk, Failure, Job, Timing
-from tests.relay.conftest import TEXT_KEY, VOICE, Harness
+from storage.settings import Settings
+from tests.conftest import MakeTenant, MakeVoice, RunningStack, Tenant
+from tests.relay.dialects.elevenlabs.desk import Desk, open_multi, open_stream
+from tests.relay.sharing import Shared, share
+from tests.system.conftest import SPEECH
+from tests.system.conftest import embed as embed_sample
+from timbrelay.stack.servers import Servers
 
-CHUNK_MS = 80
-WORD_MS = 200
-"""How long every word takes, but for the silence at the end of each sentence."""
-TAIL_MS = 100
-MISSING = "missing"
-"""The voice that nobody has."""
-
-
-@dataclass
-class Desk:
-    """`say` and `speak` move it; `frames` and `closed` are what the client has got."""
-
-    face: MultiFace | StreamFace
-    harness: Harness = field(default_factory=Harness)
-    events: deque[Event] = field(default_factory=deque)
-    jobs: deque[Job] = field(default_factory=deque)
-    commands: list[Command] = field(default_factory=list)
-    frames: list[dict[str, Any]] = field(default_factory=list)
-    closed: Close | None = None
-    leaving: Leave | None = None
-    voice: str = str(VOICE.voice)
-
-    @property
-    def now(self) -> float:
-        return self.harness.clock.now
-
-    def say(self, **message: Any) -> None:
-        """A message of the client; what it is answered at once is in `frames`."""
-        self.say_raw(json.dumps(message))
-
-    def say_raw(self, raw: str | bytes) -> None:
-        if self.closed is None:
-            self._follow(self.face.hear(raw, self.now))
-        self.deliver()
-
-    def wait(self, seconds: float) -> None:
-        """Time passes."""
-        self.harness.clock.now += seconds
-        if self.closed is None:
-            wanted = self.face.tick(self.now)
-            self._follow([command for command in wanted if not isinstance(command, Close)])
-            for close in wanted:
-                self.closed = close if isinstance(close, Close) else self.closed
-        self.deliver()
-
-    def speak(self) -> None:
-        """The workers say all that they were given."""
-        while self.jobs:
-            self.speak_sentence()
-
-    def speak_sentence(self) -> None:
-        """The workers say the oldest sentence."""
-        for result in say_job(self.jobs.popleft()):
-            self._take(self.harness.session.receive(result))
-        self.deliver()
-
-    def fail(self, code: str = "synthesis_failed") -> None:
-        """The workers cannot say the oldest sentence."""
-        job = self.jobs.popleft()
-        self._take(self.harness.session.receive(Failure(job.context, job.sentence, code, "not this one", False)))
-        self.deliver()
-
-    def deliver(self) -> None:
-        """Everything that waits goes to the client."""
-        while self.events and self.closed is None:
-            for sent in self.face.tell(self.events.popleft()):
-                if isinstance(sent, Close):
-                    self.closed = sent
-                    break
-                self.frames.append(json.loads(sent))
-        if self.leaving and not self.harness.session.keys and self.closed is None:
-            self.closed = Close(self.leaving.code)
-
-    def take(self) -> list[dict[str, Any]]:
-        """The frames since this was asked last."""
-        taken, self.frames = self.frames, []
-        return taken
-
-    def _follow(self, commands: Any) -> None:
-        for command in commands:
-            self.commands.append(command)
-            try:
-                self._take(self._do(command))
-            except RelayError as error:
-                self._take(self.harness.session.refuse(error, command.context))
-
-    def _do(self, command: Command) -> list[Output]:
-        session = self.harness.session
-        match command:
-            case Open():
-                session.check_open(command.context)
-                if command.voice == MISSING:
-                    raise UnknownVoice(command.voice)
-                return session.open(command, Role(VOICE, hmac.new(TEXT_KEY, digestmod="sha256")))
-            case Text() | Flush() | End() | Cancel():
-                return session.handle(command)
-            case Refuse():
-                return session.refuse(command.error, command.context)
-            case Leave():
-                self.leaving = command
-                return []
-        raise TypeError(command)
-
-    def _take(self, outputs: list[Output]) -> None:
-        for output in outputs:
-            match output:
-                case Tell(event=event):
-                    self.events.append(event)
-                case Submit(job=job):
-                    self.jobs.append(job)
-                case Silence(context=number):
-                    kept = [e for e in self.events if not (isinstance(e, Audio) and e.number == number)]
-                    self.events = deque(kept)
-                    self.jobs = deque(job for job in self.jobs if job.context in self.harness.session.keys)
-
-
-def say_job(job: Job) -> list[Chunk | Failure]:
-    """What a worker makes of a job: every word as long as the others, a silence behind them."""
-    words = job.text.split()
-    total_ms = WORD_MS * len(words) + TAIL_MS
-    timings = [Timing(number, WORD_MS * number, WORD_MS * (number + 1)) for number in range(len(words))]
-    chunks: list[Chunk | Failure] = []
-    for number, start_ms in enumerate(range(0, total_ms, CHUNK_MS)):
-        end_ms = min(start_ms + CHUNK_MS, total_ms)
-        last = end_ms == total_ms
-        due = tuple(timing for timing in timings if start_ms < timing.end_ms <= end_ms)
-        pcm = bytes(2 * 24 * (end_ms - start_ms))
-        chunks.append(Chunk(job.context, job.sentence, number, last, pcm, words=due))
-    return chunks
-
-
-def make_options(**query: str) -> Options:
-    """pcm at the rate that needs no encoder, unless the test wants something else."""
-    return read_options({"output_format": "pcm_24000", **query})
-
-
-def open_multi(**query: str) -> Desk:
-    """A `multi-stream-input` whose voice is there."""
-    return Desk(MultiFace(str(VOICE.voice), make_options(**query)))
-
-
-def open_stream(**query: str) -> Desk:
-    """A `stream-input` whose voice is there."""
-    return Desk(StreamFace(str(VOICE.voice), make_options(**query)))
+Http = httpx2.AsyncClient
+embed = functools.cache(embed_sample)
+MAX_RUN_AHEAD_MS = 600_000
+"""So that a minute of speech does not take one."""
 
 
 @pytest.fixture
 def multi() -> Desk:
-    """One of each, with nothing said yet."""
+    """A `multi-stream-input` on which nothing was said yet."""
     return open_multi()
 
 
 @pytest.fixture
 def stream() -> Desk:
+    """A `stream-input` on which nothing was said yet."""
     return open_stream()
 
 
-def read_audio(frames: list[dict[str, Any]], context: str | None = None) -> bytes:
-    """The sound of one context, or of all."""
-    mine = [frame for frame in frames if context is None or frame.get("contextId") == context]
-    return b"".join(base64.b64decode(frame["audio"]) for frame in mine if frame.get("audio"))
+@pytest.fixture(scope="module")
+def shared(
+    request: pytest.FixtureRequest,
+    servers: Servers,
+    clean_variables: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Shared]:
+    """A relay and a worker; with `ENROLS = True` in the module Celery too."""
+    only = None if getattr(request.module, "ENROLS", False) else SPEECH
+    folder = tmp_path_factory.mktemp("shared")
+    with share(servers, clean_variables, folder, lambda start: start(only=only, run_ahead_ms=MAX_RUN_AHEAD_MS)) as lent:
+        yield lent
 
 
-def read_text(frames: list[dict[str, Any]], kind: str = "alignment") -> str:
-    """The characters of all alignments."""
-    return "".join(char for frame in frames if frame.get(kind) for char in frame[kind]["chars"])
+@pytest.fixture
+def settings(request: pytest.FixtureRequest) -> Settings:
+    """The test's own, or in a module that says `ONE_STACK = True`, those of its stack, with all its tests' tenants."""
+    if not getattr(request.module, "ONE_STACK", False):
+        own: Settings = request.getfixturevalue("settings")
+        return own
+    shared: Shared = request.getfixturevalue("shared")
+    return shared.settings
+
+
+@pytest.fixture
+def stack(shared: Shared) -> RunningStack:
+    """The module's."""
+    return shared.stack
+
+
+@dataclass(frozen=True, slots=True)
+class Speaking:
+    """A tenant with a voice that is ready."""
+
+    tenant: Tenant
+    voice: str
+
+
+@pytest.fixture
+async def acme(make_tenant: MakeTenant, make_voice: MakeVoice) -> Speaking:
+    """A tenant with a key of all scopes, and a voice."""
+    tenant = await make_tenant(f"acme {uuid4()}")
+    return Speaking(tenant, str(await make_voice(tenant.id, embedding=embed("low"), name="low")))
+
+
+@pytest.fixture
+async def http(stack: RunningStack, acme: Speaking) -> AsyncIterator[Http]:
+    """The tenant's client, with the dialect's base URL."""
+    headers = {"xi-api-key": acme.tenant.key}
+    async with httpx2.AsyncClient(base_url=f"{stack.relay_url}/elevenlabs", headers=headers, timeout=30) as client:
+        yield client

@@ -9,7 +9,7 @@ import pytest
 
 from relay.dialects.elevenlabs.multi_face import MAX_OPEN, MAX_TURNS
 from relay.speaking.commands import Cancel, End, Flush, Open, Text
-from tests.relay.dialects.elevenlabs.conftest import (
+from tests.relay.dialects.elevenlabs.desk import (
     CHUNK_MS,
     MISSING,
     TAIL_MS,

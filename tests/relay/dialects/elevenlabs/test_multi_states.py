@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from relay.dialects.elevenlabs.multi_face import MAX_OPEN
 from relay.speaking.commands import Open
-from tests.relay.dialects.elevenlabs.conftest import Desk, open_multi, read_audio, read_text
+from tests.relay.dialects.elevenlabs.desk import Desk, open_multi, read_audio, read_text
 
 NAMES = st.sampled_from(["a", "b", "c", "d", None])
 TEXTS = st.sampled_from(["Good morning. ", "and then ", "one two three four five six seven. ", "Yes", "😀 "])

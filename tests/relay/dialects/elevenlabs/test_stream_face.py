@@ -7,7 +7,7 @@ import json
 import pytest
 
 from relay.speaking.commands import Open
-from tests.relay.dialects.elevenlabs.conftest import (
+from tests.relay.dialects.elevenlabs.desk import (
     MISSING,
     TAIL_MS,
     WORD_MS,
