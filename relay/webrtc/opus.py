@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 
 import numpy as np
@@ -45,9 +48,7 @@ class OpusEncoder:
             self._change(pcm)
         if pcm is None and self._settled is not None:
             return self._settled
-        frame = AudioFrame.from_ndarray(np.frombuffer(pcm or _SILENCE, "<i2")[None, :], format="s16", layout="mono")
-        frame.sample_rate = TRACK_RATE
-        packet = b"".join(map(bytes, self._codec.encode(frame)))
+        packet = b"".join(map(bytes, self._codec.encode(_to_frame(pcm or _SILENCE))))
         # Once it says the same about silence twice its state does not change any more: silence then costs nothing.
         self._settled = packet if pcm is None and packet == self._last else None
         self._last = packet if pcm is None else b""
@@ -60,6 +61,12 @@ class OpusEncoder:
         if quiet or self._waited >= LONGEST_WAIT:
             self._quality, self._waited, self._settled, self._last = self._wanted, 0, None, b""
             self._codec = _open(self._quality)
+
+
+def _to_frame(pcm: bytes) -> AudioFrame:
+    frame = AudioFrame.from_ndarray(np.frombuffer(pcm, "<i2")[None, :], format="s16", layout="mono")
+    frame.sample_rate = TRACK_RATE
+    return frame
 
 
 def _open(quality: Quality) -> AudioCodecContext:
@@ -76,4 +83,21 @@ def _open(quality: Quality) -> AudioCodecContext:
         "packet_loss": str(quality.loss_percent),
     }
     codec.open()
+    with _one_core():
+        codec.encode(_to_frame(_SILENCE))
     return codec
+
+
+@contextmanager
+def _one_core() -> Iterator[None]:
+    """PyAV puts a filter graph before each encoder, made for its first frame, with a thread for every core that the
+    calling thread may use, up to sixteen; they would do nothing, thirty peers long."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)

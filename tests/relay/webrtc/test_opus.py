@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -88,3 +89,14 @@ def test_another_quality_begins_in_a_quiet_moment() -> None:
         assert encoder.quality.bitrate == 20_000
         encoder.encode(loud)
     assert encoder.quality == Quality()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="there is no /proc to look into")
+def test_an_encoder_brings_no_threads() -> None:
+    """A peer costs none, and whoever makes an encoder may run on all cores afterwards."""
+    allowed = os.sched_getaffinity(0)
+    before = len(list(Path("/proc/self/task").iterdir()))
+    encoders = [OpusEncoder(Quality()) for _ in range(4)]
+    assert all(encoder.encode(None) for encoder in encoders)
+    assert len(list(Path("/proc/self/task").iterdir())) == before
+    assert os.sched_getaffinity(0) == allowed
