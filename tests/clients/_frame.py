@@ -55,7 +55,7 @@ def read_pcm(pcm: bytes) -> np.ndarray:
 
 
 def check_speech(samples: np.ndarray, rate: int, *, seconds: tuple[float, float] = (0.5, 60.0)) -> None:
-    """Fails unless it is as long as expected, as loud as speech, louder and quieter in turns, and not clipped."""
+    """Fails unless it is as long as expected, as loud as speech, now louder and now quieter, smooth and not clipped."""
     duration = len(samples) / rate
     assert seconds[0] <= duration <= seconds[1], f"{duration:.2f} s of audio"
     assert np.isfinite(samples).all()
@@ -65,6 +65,8 @@ def check_speech(samples: np.ndarray, rate: int, *, seconds: tuple[float, float]
     assert loud > -40, f"the loudest tenth begins at {loud:.1f} dBFS"
     assert loud - quiet > 12, f"{quiet:.1f} to {loud:.1f} dBFS is noise, or a tone"
     assert np.mean(np.abs(samples) >= 0.999) < 0.01, "clipped"
+    similar = np.dot(samples[1:], samples[:-1]) / np.dot(samples, samples)
+    assert similar > 0.5, f"neighbours are alike by {similar:.2f} only: bytes in the wrong order, or another format"
 
 
 def find_pitch(samples: np.ndarray, rate: int) -> float:
