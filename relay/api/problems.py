@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from relay import metrics
+from relay.doors.http_audio import BrokenTransfer
 from relay.errors import InvalidRequest, RelayError, RequestRefused, RequestUnderWay, ServiceUnavailable, UnknownObject
 from storage.errors import (
     IdempotencyBusy,
@@ -145,8 +146,9 @@ async def handle_http_error(request: Request, error: Exception) -> Response:
 
 
 async def handle_fault(_: Request, error: Exception) -> Response:
-    """Whatever nobody expected: the log has it, the client has a sentence."""
-    log.error("a request broke", exc_info=error)
+    """Whatever nobody expected: the log has it, the client has a sentence. A transfer that broke is in the log."""
+    if not isinstance(error, BrokenTransfer):
+        log.error("a request broke", exc_info=error)
     return answer_problem(RelayError("a fault of ours; try again, and tell us if it stays"))
 
 

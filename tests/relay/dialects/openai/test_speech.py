@@ -15,6 +15,8 @@ import av
 import httpx2
 import pytest
 
+from relay.audio.encoding import make_encoder
+from relay.dialects.openai.requests import FORMATS
 from relay.dialects.openai.speech import explain_voice, write_delta, write_done, write_error
 from relay.errors import SentenceFailed
 from tests.conftest import MakeTenant, MakeVoice, RunningStack, wait_until
@@ -91,6 +93,8 @@ async def test_every_format_is_honoured_and_as_long(http: Http, acme: Speaking) 
     spoken = await _speak(http, acme)
     seconds = _seconds(spoken.content, "pcm")
     assert 1 < seconds < 8
+    flac = make_encoder(FORMATS["flac"])
+    assert (await _speak(http, acme, response_format="flac")).content == flac.encode(spoken.content) + flac.finish()
     for kind, media_type in TYPES.items():
         answer = await _speak(http, acme, response_format=kind)
         assert answer.status_code == 200, answer.text
