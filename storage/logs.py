@@ -48,6 +48,8 @@ def configure_logs(process: str, level: str) -> None:
         logging.getLogger(room).setLevel(level)
     # It notes each WebSocket with the client's address and the whole query, in which a client may have put its key.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    # It notes each pair of addresses that it tries, those of a client's home network among them: a dozen lines a peer.
+    logging.getLogger("aioice").setLevel(logging.WARNING)
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level)),

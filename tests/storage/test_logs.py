@@ -31,6 +31,7 @@ from storage.logs import configure_logs
 configure_logs("relay", "DEBUG")
 logging.getLogger("websockets.server").debug("< authorization: Bearer tr_secret")
 logging.getLogger("relay.speaking.hub").debug("ours")
+logging.getLogger("aioice.ice").info("Check CandidatePair(('192.0.2.7', 51777) -> ('192.0.2.8', 46847)) SUCCEEDED")
 structlog.get_logger("relay.x").info("said", text="my secret pin", key="tr_secret", voice="v")
 """
 
