@@ -7,10 +7,10 @@ samples as they are spares the memory.
 from __future__ import annotations
 
 import asyncio
-from importlib import import_module
+from collections.abc import Callable
 from typing import Protocol
 
-from relay.audio.formats import COMPRESSED, Codec, Format
+from relay.audio.formats import Codec, Format
 from relay.audio.wav_header import write_streaming_header
 from relay.errors import InvalidMessage
 
@@ -20,6 +20,8 @@ SOURCE_RATE = 24_000
 SLOWEST, FASTEST = 0.25, 4.0
 
 _SAMPLE_BYTES = 2
+_loaded: set[tuple[Codec, bool]] = set()
+"""Codecs, with another speed or without, that need no loading any more."""
 
 
 class Encoder(Protocol):
@@ -41,19 +43,20 @@ def make_encoder(format: Format, *, speed: float = 1.0) -> Encoder:
     """
     if not SLOWEST <= speed <= FASTEST:
         raise InvalidMessage(f"speed is {SLOWEST} to {FASTEST}, 1.0 is as spoken", field="speed")
-    return OneStream(Untouched(format) if _is_source(format, speed) else _make_pipeline(format, speed))
+    return OneStream(lambda: Untouched(format) if _is_source(format, speed) else _make_pipeline(format, speed))
 
 
 async def load_codec(format: Format, *, speed: float = 1.0) -> None:
-    """Imports what make_encoder would, beside the event loop: the first time in a process that takes 60 to 100 ms."""
-    if not _is_source(format, speed):
-        await asyncio.to_thread(_import_all, format, speed)
+    """Loads what an encoder needs beside the event loop: the first time in a process that takes 60 to 300 ms."""
+    kind = (format.codec, speed != 1.0)
+    if kind not in _loaded and not _is_source(format, speed):
+        await asyncio.to_thread(_load, format, speed)
+        _loaded.add(kind)
 
 
-def _import_all(format: Format, speed: float) -> None:
-    import_module("relay.audio.pipeline")
-    if format.codec in COMPRESSED or speed != 1.0:
-        import_module("relay.audio.compression")
+def _load(format: Format, speed: float) -> None:
+    # FFmpeg has things of its own that it does once.
+    _make_pipeline(format, speed).encode(b"")
 
 
 def _is_source(format: Format, speed: float) -> bool:
@@ -67,22 +70,29 @@ def _make_pipeline(format: Format, speed: float) -> Encoder:
 
 
 class OneStream:
-    """Keeps an encoder's promises about its callers: whole samples, and nothing after the end."""
+    """Keeps an encoder's promises about its callers: whole samples, and nothing after the end.
 
-    def __init__(self, inner: Encoder) -> None:
-        self._inner: Encoder | None = inner
+    Makes the encoder when there is something to encode: until then its codec can be loaded beside the event loop.
+    """
+
+    def __init__(self, make: Callable[[], Encoder]) -> None:
+        self._make = make
+        self._inner: Encoder | None = None
+        self._finished = False
 
     def encode(self, pcm: bytes) -> bytes:
-        if self._inner is None:
+        if self._finished:
             raise RuntimeError("this encoder has finished; a response has an encoder of its own")
         if len(pcm) % _SAMPLE_BYTES:
             raise ValueError(f"{len(pcm)} bytes are not whole samples of 16 bits")
+        if self._inner is None:
+            self._inner = self._make()
         return self._inner.encode(pcm)
 
     def finish(self) -> bytes:
-        if self._inner is None:
+        if self._finished:
             raise RuntimeError("this encoder has finished already")
-        inner, self._inner = self._inner, None
+        inner, self._inner, self._finished = self._inner or self._make(), None, True
         return inner.finish()
 
 

@@ -35,9 +35,6 @@ class Codec(StrEnum):
     AAC = "aac"
 
 
-COMPRESSED = frozenset({Codec.MP3, Codec.OPUS, Codec.FLAC, Codec.AAC})
-"""What FFmpeg is needed for."""
-
 _PLAIN = dict.fromkeys(PCM_RATES, _NO_BITRATE)
 OFFERED: Mapping[Codec, Mapping[int, tuple[int, ...]]] = MappingProxyType(
     {

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from relay.speaking.commands import Command
+from relay.audio.formats import Format
+from relay.speaking.commands import Command, Open, Resume
 from relay.speaking.events import Event
 
 
@@ -30,6 +31,9 @@ class Face(Protocol):
 
     def hear(self, raw: Frame, now: float) -> Sequence[Command]:
         """What a message asks for; a RelayError that it raises is told to the client, and ends nothing."""
+
+    def sound_of(self, command: Open | Resume) -> tuple[Format, float] | None:
+        """The format and the speed of a context that this begins, so that its codec can be loaded first."""
 
     def tell(self, event: Event) -> Sequence[Sent]:
         """An event in the protocol's words; called when it is about to be sent."""

@@ -9,6 +9,7 @@ import structlog
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from relay import metrics
+from relay.doors.codecs import load_codec_for
 from relay.doors.conversation import FAULT, INTERNAL_ERROR, NOT_READING, POLICY_VIOLATION, Conversation
 from relay.doors.face import Close, Face, Frame, Sent
 from relay.entrance.visitors import HangUp
@@ -97,6 +98,7 @@ class _Connection:
         except RelayError as error:
             commands = [Refuse(None, error)]
         for command in commands:
+            await load_codec_for(self._face, command)
             await self._conversation.follow(command)
 
     def _tick(self) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from relay.audio.encoding import Encoder, make_encoder
+from relay.audio.formats import Format
 from relay.doors.face import Close, Frame
 from relay.errors import InvalidMessage
 from relay.native.answers import HelloAnswer, answer
 from relay.native.frames import encode_frame, encode_mel, encode_rest
 from relay.native.messages import read_message
 from relay.native.styles import PLAIN, Style
-from relay.speaking.commands import Command
+from relay.speaking.commands import Command, Open, Resume
 from relay.speaking.events import SAMPLE_RATE, Audio, Cancelled, Done, Event, Failed, Opened
 
 
@@ -49,6 +50,10 @@ class NativeFace:
         if isinstance(raw, bytes):
             raise InvalidMessage("clients send JSON text, no binary frames")
         return [read_message(raw)]
+
+    def sound_of(self, command: Open | Resume) -> tuple[Format, float] | None:
+        """As the message said."""
+        return (command.manner.format, command.manner.speed) if isinstance(command.manner, Style) else None
 
     def tell(self, event: Event) -> Sequence[Frame | Close]:
         """Audio as a binary frame, what belongs to it before it; everything else as JSON."""

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import structlog
 from aiortc import RTCDataChannel
 
+from relay.doors.codecs import load_codec_for
 from relay.doors.conversation import Conversation
 from relay.doors.face import Close
 from relay.entrance.visitors import HangUp
@@ -201,6 +202,7 @@ class Peer:
         match message:
             case Native(raw=raw):
                 for command in self._face.hear(raw, self._clock.monotonic()):
+                    await load_codec_for(self._face, command)
                     await self._conversation.follow(command)
             case StartCapture():
                 if not self._link.has_microphone:

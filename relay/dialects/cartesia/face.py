@@ -12,13 +12,14 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from uuid import uuid4
 
+from relay.audio.formats import Format
 from relay.dialects.cartesia import frames
 from relay.dialects.cartesia.contexts import Context, State, Stretch
 from relay.dialects.cartesia.messages import Cancellation, Generation, find_context, read_message
 from relay.dialects.cartesia.styles import read_style
 from relay.doors.face import Close
 from relay.errors import InvalidMessage, NothingToSay, RelayError
-from relay.speaking.commands import Cancel, Command, End, Flush, Open, Refuse, Text
+from relay.speaking.commands import Cancel, Command, End, Flush, Open, Refuse, Resume, Text
 from relay.speaking.events import (
     Audio,
     Cancelled,
@@ -67,6 +68,11 @@ class CartesiaFace:
             return list(self._generate(message, now))
         except RelayError as error:
             return list(self._refuse(message.context, error))
+
+    def sound_of(self, command: Open | Resume) -> tuple[Format, float] | None:
+        """As the context's first message said."""
+        stretch = self._stretches.get(command.context)
+        return None if stretch is None else (stretch.context.style.sound.format, stretch.context.style.speed)
 
     def tell(self, event: Event) -> Sequence[str]:
         """An event as frames."""

@@ -11,6 +11,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from relay.audio.encoding import load_codec
 from relay.dialects.attention import utter_while_there
 from relay.dialects.cartesia import frames
 from relay.dialects.cartesia.bodies import read_body
@@ -56,6 +57,7 @@ class SpeechDoor:
         asked = await read_body(request, SpeechRequest)
         check_transcript(asked.transcript)
         style = read_style(asked, raw_only=raw_only)
+        await load_codec(style.sound.format, speed=style.speed)
         utterance = await utter_while_there(self.reception, visitor, request, style.voice, asked.transcript)
         return asked, style, utterance
 

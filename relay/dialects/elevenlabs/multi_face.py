@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from relay.audio.formats import Format
 from relay.dialects.elevenlabs.frames import error_frame, name_context
 from relay.dialects.elevenlabs.messages import Message, read_message, read_name, read_object
 from relay.dialects.elevenlabs.options import Options
@@ -18,7 +19,7 @@ from relay.dialects.elevenlabs.refusals import close_code, close_reason
 from relay.dialects.elevenlabs.turns import Turn, TurnState
 from relay.doors.face import Close, Frame, Sent
 from relay.errors import Refused, RelayError, RequestRefused, TextTooLong
-from relay.speaking.commands import Command, Leave, Open, Refuse, Text
+from relay.speaking.commands import Command, Leave, Open, Refuse, Resume, Text
 from relay.speaking.events import Event, Failed
 
 MAX_OPEN = 5
@@ -65,6 +66,11 @@ class MultiFace:
             return [*released, *self._hear(read_message(data), now)]
         except RelayError as error:
             return [*released, *self._refuse(name, error)]
+
+    def sound_of(self, command: Open | Resume) -> tuple[Format, float] | None:
+        """As the address and the context's first message said."""
+        turn = self._turns.get(command.context)
+        return None if turn is None else turn.sound
 
     def tell(self, event: Event) -> Sequence[Sent]:
         """The frames of one context, and a close where the connection ends with it."""

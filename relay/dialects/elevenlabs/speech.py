@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from relay.api.answers import JSON
 from relay.api.bodies import read_json
+from relay.audio.encoding import load_codec
 from relay.dialects.elevenlabs.alignment import Tile
 from relay.dialects.elevenlabs.keys import need_key
 from relay.dialects.elevenlabs.messages import VoiceSettings, check_text
@@ -79,7 +80,9 @@ class SpeechDoor:
         if not asked.text.strip():
             raise NothingToSay
         settings = asked.voice_settings
-        voicing = Voicing(options.format, settings.rate if settings else 1.0, closing_space=False)
+        speed = settings.rate if settings else 1.0
+        await load_codec(options.format, speed=speed)
+        voicing = Voicing(options.format, speed, closing_space=False)
         voicing.aligner.push(asked.text)
         utterance = await self._reception.utter(visitor, request.path_params["voice"], asked.text)
         return utterance, voicing, options.format.media_type

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from relay.audio.formats import Format
 from relay.dialects.elevenlabs.frames import error_frame
 from relay.dialects.elevenlabs.messages import Message, read_message, read_object
 from relay.dialects.elevenlabs.options import Options
@@ -11,7 +12,7 @@ from relay.dialects.elevenlabs.refusals import close_code, close_reason
 from relay.dialects.elevenlabs.turns import Turn, TurnState
 from relay.doors.face import Close, Frame, Sent
 from relay.errors import RelayError, RequestRefused, SentenceFailed
-from relay.speaking.commands import Command, Refuse
+from relay.speaking.commands import Command, Open, Refuse, Resume
 from relay.speaking.events import Event, Failed
 
 CONTEXT = "stream"
@@ -42,6 +43,10 @@ class StreamFace:
             return [*opened, *self._follow(message)]
         except RelayError as error:
             return [self._give_up(error)]
+
+    def sound_of(self, _: Open | Resume) -> tuple[Format, float] | None:
+        """As the address and the first message said."""
+        return None if self._turn is None else self._turn.sound
 
     def tell(self, event: Event) -> Sequence[Sent]:
         """The frames of the text; the last one is followed by the close that tells how it went."""

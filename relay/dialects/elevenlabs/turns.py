@@ -58,7 +58,9 @@ class Turn:
         self.verdict: RelayError | None = None
         """Why it is cancelled, where its client has not asked for that."""
         self._cancelled = False
-        self._voicing = Voicing(options.format, settings.rate if settings else 1.0, closing_space=True)
+        self.sound = (options.format, settings.rate if settings else 1.0)
+        """Format and speed."""
+        self._voicing = Voicing(*self.sound, closing_space=True)
         self._markup = MarkupReader() if options.ssml else None
         self._phrases = options.phrases
         self._absolute = absolute

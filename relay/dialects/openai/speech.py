@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from relay.api.texts import is_alias
-from relay.audio.encoding import Encoder, make_encoder
+from relay.audio.encoding import Encoder, load_codec, make_encoder
 from relay.dialects.attention import utter_while_there
 from relay.dialects.openai.errors import describe
 from relay.dialects.openai.requests import SpeechRequest, read_speech
@@ -45,7 +45,9 @@ class SpeechDoor:
         """Answers with the first audio; what goes wrong before is an error with a status of its own."""
         visitor = await self.reception.admit(read_bearer(request), find_origin(request))
         asked = await read_speech(request)
-        encoder = make_encoder(asked.format, speed=asked.speed or 1.0)
+        speed = asked.speed or 1.0
+        await load_codec(asked.format, speed=speed)
+        encoder = make_encoder(asked.format, speed=speed)
         try:
             utterance = await utter_while_there(self.reception, visitor, request, asked.voice_name, asked.input)
         except UnknownVoice as error:
