@@ -10,14 +10,13 @@ import httpx2
 import pytest
 
 from tests.conftest import MakeTenant, StartStack, Tenant
+from tests.relay.dialects.openai.conftest import PATH, Http, knock
 from tests.system.conftest import SAMPLES
 
 CONSENTS, VOICES = "/openai/v1/audio/voice_consents", "/openai/v1/audio/voices"
 RECORDING = ("low.wav", SAMPLES["low"].read_bytes(), "audio/wav")
 OTHER = ("high.wav", SAMPLES["high"].read_bytes(), "audio/wav")
 SIGNER = {"name": "A. Person", "language": "en-US"}
-
-Http = httpx2.AsyncClient
 
 
 @pytest.fixture
@@ -30,8 +29,7 @@ async def acme(make_tenant: MakeTenant) -> Tenant:
 async def http(start_stack: StartStack, acme: Tenant) -> AsyncIterator[Http]:
     """The tenant's client of a whole stack."""
     stack = start_stack()
-    headers = {"Authorization": f"Bearer {acme.key}"}
-    async with httpx2.AsyncClient(base_url=stack.relay_url, headers=headers, timeout=30) as client:
+    async with knock(stack, acme) as client:
         yield client
 
 
@@ -64,7 +62,7 @@ async def test_a_consent_and_a_sample_become_a_voice_that_speaks(http: Http, mak
     assert made.status_code == 200, made.text
     voice = made.json()
     assert (voice["object"], voice["name"], voice["type"]) == ("audio.voice", "Low", "audio_sample")
-    said = await http.post("/openai/v1/audio/speech", json={"input": "Hello.", "voice": {"id": voice["id"]}})
+    said = await http.post(PATH, json={"input": "Hello.", "voice": {"id": voice["id"]}})
     assert (said.status_code, said.headers["content-type"]) == (200, "audio/mpeg")
     assert (await http.get(VOICES)).json()["data"] == [voice]
     assert (await http.get(f"{VOICES}/{voice['id']}")).json() == voice
@@ -83,7 +81,7 @@ async def test_a_consent_and_a_sample_become_a_voice_that_speaks(http: Http, mak
     gone = await http.delete(f"{CONSENTS}/{consent['id']}")
     assert gone.json() == {"object": "audio.voice_consent", "id": consent["id"], "deleted": True}
     assert (await http.get(VOICES)).json()["data"] == []
-    silent = await http.post("/openai/v1/audio/speech", json={"input": "Hello.", "voice": voice["id"]})
+    silent = await http.post(PATH, json={"input": "Hello.", "voice": voice["id"]})
     _error(silent, 404, "voice", "voice_not_found")
 
 

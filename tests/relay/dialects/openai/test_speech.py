@@ -20,11 +20,10 @@ from relay.dialects.openai.requests import FORMATS
 from relay.dialects.openai.speech import explain_voice, write_delta, write_done, write_error
 from relay.errors import SentenceFailed
 from tests.conftest import MakeTenant, MakeVoice, RunningStack, wait_until
-from tests.relay.dialects.openai.conftest import Http, Speaking
+from tests.relay.dialects.openai.conftest import PATH, Http, Speaking, count_contexts
 from tests.system.conftest import LONG_SENTENCE, embed
 
 ONE_STACK = True
-PATH = "/openai/v1/audio/speech"
 TEXT = "Good morning. This is a short test."
 LONG = f"{LONG_SENTENCE}. " * 20
 TYPES = {
@@ -51,11 +50,6 @@ def _seconds(content: bytes, kind: str) -> float:
     with av.open(io.BytesIO(content), "r") as container:
         frames = list(container.decode(audio=0))
     return float(sum(frame.samples for frame in frames) / frames[0].sample_rate)
-
-
-def _contexts(stack: RunningStack) -> float:
-    lines = httpx2.get(f"{stack.metrics_urls['relay']}/metrics").text.splitlines()
-    return float(next(line.split()[1] for line in lines if line.startswith("timbrelay_contexts ")))
 
 
 async def _speak(http: Http, speaking: Speaking, **changed: Any) -> httpx2.Response:
@@ -233,9 +227,9 @@ async def test_a_client_that_hangs_up_costs_nothing_any_more(stack: RunningStack
             assert answer.status_code == 200
             pieces = answer.aiter_bytes()
             await anext(pieces)
-            assert await asyncio.to_thread(_contexts, stack) == 1
+            assert await asyncio.to_thread(count_contexts, stack) == 1
         left_at = time.monotonic()
-        await asyncio.to_thread(wait_until, lambda: _contexts(stack) == 0)
+        await asyncio.to_thread(wait_until, lambda: count_contexts(stack) == 0)
         assert time.monotonic() - left_at < GONE_S
 
 
@@ -246,11 +240,11 @@ async def test_a_client_that_leaves_before_the_first_sound_costs_nothing(
     stack.pause("worker")
     try:
         speaking = asyncio.create_task(_speak(http, acme, input=LONG))
-        await asyncio.to_thread(wait_until, lambda: _contexts(stack) == 1)
+        await asyncio.to_thread(wait_until, lambda: count_contexts(stack) == 1)
         speaking.cancel()
         await asyncio.gather(speaking, return_exceptions=True)
         left_at = time.monotonic()
-        await asyncio.to_thread(wait_until, lambda: _contexts(stack) == 0)
+        await asyncio.to_thread(wait_until, lambda: count_contexts(stack) == 0)
         assert time.monotonic() - left_at < GONE_S
     finally:
         stack.resume("worker")
