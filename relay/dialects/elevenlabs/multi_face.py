@@ -138,11 +138,11 @@ class MultiFace:
 
     def _write(self, turn: Turn, message: Message) -> list[Command]:
         written = turn.write(message.text or "")
-        return [*written, *turn.flush()] if message.flush else written
+        return [*written, *turn.flush(alone=not (message.text or "").strip())] if message.flush else written
 
     def _close(self, turn: Turn) -> list[Command]:
         """Its place is free from now on, whatever of it is still to be heard."""
-        if turn.state is TurnState.OPEN and turn.spoke and not turn.due:
+        if turn.state is TurnState.OPEN and turn.wants_its_end:
             return self._put(turn, turn.finish())
         return self._put(turn, turn.cancel())
 

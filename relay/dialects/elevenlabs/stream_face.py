@@ -84,7 +84,7 @@ class StreamFace:
         if message.text == "" and not message.flush:
             return self._turn.finish()
         written = self._turn.write(message.text or "")
-        return [*written, *self._turn.flush()] if message.flush else written
+        return [*written, *self._turn.flush(alone=False)] if message.flush else written
 
     def _give_up(self, error: RelayError) -> Command:
         self._given_up = True

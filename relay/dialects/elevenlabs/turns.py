@@ -53,8 +53,11 @@ class Turn:
         self.heard_at = 0.0
         self.spoke = False
         """Whether there was any text but white space."""
-        self.due = False
-        """Whether there is text that the client has not asked to be spoken out."""
+        self._due = False
+        """Whether there is text that was not flushed."""
+        self._settled = True
+        """Whether a flush came by itself after the last text."""
+        self._sounded = False
         self.verdict: RelayError | None = None
         """Why it is cancelled, where its client has not asked for that."""
         self._cancelled = False
@@ -78,7 +81,8 @@ class Turn:
             self._gap = " " if text and self.spoke else self._gap
             return []
         text, self._gap = self._gap + text, ""
-        self.spoke = self.due = True
+        self.spoke = self._due = True
+        self._settled = False
         commands: list[Command] = []
         phrase = self._phrases and _ends_phrase(text)
         if phrase and not text[-1].isspace():
@@ -89,9 +93,10 @@ class Turn:
             commands += self._flush()
         return commands
 
-    def flush(self) -> list[Command]:
-        """Speak what is there."""
-        self.due = False
+    def flush(self, *, alone: bool) -> list[Command]:
+        """Speak what is there; `alone`: it came without a text."""
+        self._due = False
+        self._settled = self._settled or alone
         return [*self._write_kept(), *self._flush()]
 
     def finish(self) -> list[Command]:
@@ -107,6 +112,16 @@ class Turn:
             self._move(TurnState.CLOSED)
         self._cancelled, self.verdict = True, verdict
         return [Cancel(self.key)]
+
+    @property
+    def wants_its_end(self) -> bool:
+        """Whether to close it now is to end it, and not to interrupt it: what was flushed is to be heard.
+
+        In auto mode every sentence comes with a flush, which says nothing of the end of a turn: once it is heard, only
+        a flush by itself does.
+        """
+        flushed = self._settled or not (self._due or (self._phrases and self._sounded))
+        return self.spoke and flushed
 
     @property
     def is_spoken_out(self) -> bool:
@@ -143,6 +158,7 @@ class Turn:
     def _sound(self, audio: bytes, tile: Tile | None) -> list[str]:
         if not audio and tile is None:
             return []
+        self._sounded = True
         return [audio_frame(self.naming, audio, tile, absolute=self._absolute)]
 
     def _rest(self, seconds: float) -> list[str]:

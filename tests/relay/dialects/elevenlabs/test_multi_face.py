@@ -137,6 +137,32 @@ def test_closing_what_was_not_flushed_stops_at_once(multi: Desk) -> None:
     assert len(multi.frames) == count
 
 
+def test_in_auto_mode_a_sentence_that_is_heard_and_closed_was_interrupted() -> None:
+    """LiveKit flushes every sentence with its text, and a turn that has ended with a flush of nothing."""
+    desk = open_multi(auto_mode="true")
+    for context, ends in (("interrupted", False), ("ended", True)):
+        desk.say(text=" ", context_id=context, voice_settings={})
+        desk.say(text="The first sentence is here. ", context_id=context, flush=True)
+        desk.say(text="The second one follows. ", context_id=context, flush=True)
+        desk.speak_sentence()
+        if ends:
+            desk.say(text="", context_id=context, flush=True)
+        desk.say(context_id=context, close_context=True)
+        assert bool(desk.jobs) == ends
+        desk.speak()
+    texts = [read_text([f for f in desk.frames if f["contextId"] == context]) for context in ("interrupted", "ended")]
+    assert texts == ["The first sentence is here. ", "The first sentence is here. The second one follows. "]
+
+
+def test_in_auto_mode_what_is_closed_before_it_is_heard_is_spoken() -> None:
+    """Whoever sends a sentence with its flush and its close at once has not heard anything that was to be stopped."""
+    desk = open_multi(auto_mode="true")
+    desk.say(text="Good morning to you. ", context_id="a", flush=True)
+    desk.say(context_id="a", close_context=True)
+    desk.speak()
+    assert read_text(desk.frames) == "Good morning to you. "
+
+
 def test_closing_twice_stops_what_is_still_spoken(multi: Desk) -> None:
     """Pipecat closes a context when its turn has ended, and again when somebody interrupts it."""
     begin(multi, "a")

@@ -191,6 +191,20 @@ async def test_twenty_interruptions_leave_nothing(stack: RunningStack, acme: Spe
         await asyncio.to_thread(wait_until, lambda: contexts(stack) == 0)
 
 
+async def test_whom_livekit_interrupts_stops_at_once(stack: RunningStack, acme: Speaking) -> None:
+    """Each sentence with its flush, the close in the middle of the first: no worker goes on with the others."""
+    async with open_socket(stack, acme, query="output_format=pcm_24000&auto_mode=true") as connection:
+        for number in range(20):
+            await say(connection, text=" ", context_id=f"turn {number}", voice_settings={})
+            await say(connection, text=LONG, context_id=f"turn {number}", flush=True)
+            frame: dict[str, Any] = {}
+            while frame.get("contextId") != f"turn {number}":
+                frame = json.loads(await connection.recv())
+            await say(connection, context_id=f"turn {number}", close_context=True)
+            assert len(await hear_final(connection, f"turn {number}")) < 60
+        await asyncio.to_thread(wait_until, lambda: contexts(stack) == 0)
+
+
 async def test_a_client_that_is_gone_costs_nothing(stack: RunningStack, acme: Speaking) -> None:
     """Its contexts go with it."""
     async with open_socket(stack, acme) as connection:
