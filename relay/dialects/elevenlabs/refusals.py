@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from relay import metrics
 from relay.api.problems import RETRY_AFTER_MS, translate
 from relay.dialects.elevenlabs.options import QUERY_FIELDS
+from relay.doors.http_audio import BrokenTransfer
 from relay.errors import RelayError, RequestRefused
 from storage.errors import StorageError
 
@@ -120,8 +121,9 @@ async def handle_http_error(request: Request, error: Exception) -> Response:
 
 
 async def handle_fault(_: Request, error: Exception) -> Response:
-    """Whatever nobody expected: the log has it, the client has a sentence."""
-    log.error("a request broke", exc_info=error)
+    """Whatever nobody expected: the log has it, the client has a sentence. A transfer that broke is in the log."""
+    if not isinstance(error, BrokenTransfer):
+        log.error("a request broke", exc_info=error)
     return answer_error(RelayError("a fault of ours; try again, and tell us if it stays"))
 
 

@@ -15,6 +15,7 @@ from starlette.routing import Route
 from relay.api.answers import JSON
 from relay.api.bodies import read_json
 from relay.audio.encoding import load_codec
+from relay.dialects.attention import utter_while_there
 from relay.dialects.elevenlabs.alignment import Tile
 from relay.dialects.elevenlabs.keys import need_key
 from relay.dialects.elevenlabs.messages import VoiceSettings, check_text
@@ -84,7 +85,8 @@ class SpeechDoor:
         await load_codec(options.format, speed=speed)
         voicing = Voicing(options.format, speed, closing_space=False)
         voicing.aligner.push(asked.text)
-        utterance = await self._reception.utter(visitor, request.path_params["voice"], asked.text)
+        voice = request.path_params["voice"]
+        utterance = await utter_while_there(self._reception, visitor, request, voice, asked.text)
         return utterance, voicing, options.format.media_type
 
 

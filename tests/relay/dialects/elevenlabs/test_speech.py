@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
@@ -188,6 +189,21 @@ async def test_a_client_that_hangs_up_costs_nothing_any_more(stack: RunningStack
             assert answer.status_code == 200
             await anext(answer.aiter_bytes())
         wait_until(lambda: contexts(stack) == 0)
+
+
+async def test_a_client_that_leaves_before_the_first_sound_costs_nothing(
+    stack: RunningStack, http: Http, acme: Speaking
+) -> None:
+    """The worker stands still, so that nothing is there yet; the context goes with the client all the same."""
+    stack.pause("worker")
+    try:
+        speaking = asyncio.create_task(post(http, acme.voice, "/with-timestamps", text=LONG))
+        await asyncio.to_thread(wait_until, lambda: contexts(stack) == 1)
+        speaking.cancel()
+        await asyncio.gather(speaking, return_exceptions=True)
+        await asyncio.to_thread(wait_until, lambda: contexts(stack) == 0)
+    finally:
+        stack.resume("worker")
 
 
 async def test_nothing_else_is_there(http: Http) -> None:
