@@ -13,18 +13,20 @@ from uuid import UUID
 
 import structlog
 
+from relay.cancellation import end
 from relay.clock import Clock
 from relay.doors.face import Close
 from relay.doors.outbox import ROOM_FOR_SENTENCES, Outbox, OutboxFull
 from relay.doors.resumption import Resumable
 from relay.entrance.gate import Gate
 from relay.entrance.visitors import HangUp, Visitor
-from relay.errors import InvalidMessage, RelayError
+from relay.errors import Refused, RelayError
 from relay.speaking.commands import Command, Leave, Open, Refuse, Resume
 from relay.speaking.events import SAMPLE_RATE
+from relay.speaking.holding import Kept
 from relay.speaking.hub import Hub
 from relay.speaking.outputs import Bury, Note, Output, Silence, Submit, Tell
-from relay.speaking.session import Session, Suspended, Terms
+from relay.speaking.session import Session, Terms
 from storage.streams.speech_log import Spoken
 from storage.streams.wire import Job, Result
 
@@ -33,11 +35,14 @@ log = structlog.get_logger()
 POLICY_VIOLATION = 1008
 INTERNAL_ERROR = 1011
 SERVICE_RESTART = 1012
+RESTART_MS = 1000
 CUT_OFF_S = 0.5
 """How long one who may not be here any more is waited for until he has read that he is sent away."""
 NOT_READING = "the client does not read what it is sent"
 FAULT = "a fault of ours; connect again"
 _LAST_CONTEXTS_S = 60.0
+_KEPT_S = 60.0
+"""How long a context that is done can be resumed: both sides may need as long to see that a connection is lost."""
 _LINGER_STEP_S = 0.05
 _WORK_CAPACITY = 1024
 _EXPIRED = "the API key has expired; connect with another"
@@ -111,13 +116,15 @@ class Conversation:
         self._resumable.keep(self, frozenset())
         await self._end_all()
         if self._carrying is not None:
-            self._carrying.cancel()
-            await asyncio.gather(self._carrying, return_exceptions=True)
+            await end([self._carrying])
 
     async def follow(self, command: Command) -> None:
         """Do what the client wants; what cannot be done is told to it in its turn."""
         try:
             match command:
+                case Open() | Resume() if self._leaving is not None:
+                    reason = self._leaving.reason or "this connection is about to end"
+                    raise Refused("overloaded", reason, retry_after_ms=RESTART_MS)
                 case Open():
                     self.session.check_open(command.context)
                     role = await self._gate.casting.cast(self.tenant, command.voice)
@@ -149,11 +156,9 @@ class Conversation:
         self._leaving = close
         self._do([])
 
-    def give_up(self, token: str) -> Suspended:
-        """Let another connection have a context; raises UnknownContext."""
-        suspended, outputs = self.session.give_up(token)
-        self._do(outputs)
-        return suspended
+    def keep_done(self) -> None:
+        """From now on a context that is done can be resumed for some time, as one that is open can."""
+        self.session.kept = Kept()
 
     async def linger(self) -> None:
         """The client's connection is lost: wait until it has taken its contexts to another, or has not come back."""
@@ -199,8 +204,10 @@ class Conversation:
         if age_s > self.limits.life_s and self._leaving is None:
             self._leave_soon(_LAST_CONTEXTS_S, _OLD)
         if age_s > self.limits.life_s + _LAST_CONTEXTS_S:
-            self.hang_up(HangUp(SERVICE_RESTART, _OLD))
+            self._guard(lambda: self.session.stop(_OLD))
         self._guard(lambda: self.session.tick(self.limits.sentence_timeout_s, self.limits.idle_timeout_s))
+        if self.session.kept is not None and self.session.kept.forget(self.clock.monotonic() - _KEPT_S):
+            self._resumable.keep(self, self.session.tokens)
         if self.on_tick is not None:
             self.on_tick()
 
@@ -210,7 +217,10 @@ class Conversation:
 
     def drain(self, within_s: float) -> None:
         """The relay is going to stop: what has begun is finished, if it is within this time."""
-        self._leave_soon(within_s, _RESTARTS)
+        if within_s > 0 or self._leaving is None:
+            self._leave_soon(within_s, _RESTARTS)
+        if within_s <= 0:
+            self._guard(lambda: self.session.stop(_RESTARTS))
 
     def hang_up(self, ending: HangUp) -> None:
         """End the connection now."""
@@ -218,23 +228,18 @@ class Conversation:
             self.ending.set_result(ending)
 
     def _is_waited_for(self, now: float, until: float) -> bool:
-        return bool(self.session.keys) and now < until and not self.ending.done() and self._leaving is None
+        return bool(self.session.tokens) and now < until and not self.ending.done() and self._leaving is None
 
     def _leave_soon(self, within_s: float, reason: str) -> None:
         self._guard(lambda: self.session.drain(within_s))
         self.leave(Close(SERVICE_RESTART, reason))
 
     def _resume(self, command: Resume) -> None:
-        owner = self._resumable.find(command.token)
-        self.session.check_open(command.context)
-        if owner is None or owner is self:
-            raise InvalidMessage(
-                "nothing is to be resumed by this token: it was too long ago, or another relay's; open a context and "
-                "send what was not heard again",
-                field="token",
-            )
-        owner.session.check_resume(command, self.tenant)
-        self._do(self.session.resume(command, owner.give_up(command.token)))
+        owner = self._resumable.find(command.token, self.tenant)
+        suspended, outputs = self.session.take_over(command, owner.session)
+        owner._do(outputs)
+        self._do(self.session.resume(command, suspended))
+        owner._resumable.keep(owner, owner.session.tokens)
 
     def _refuse(self, error: RelayError, context: str | None) -> None:
         self._do(self.session.refuse(error, context))

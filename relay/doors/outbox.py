@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 from relay.doors.face import Close
-from relay.speaking.events import Audio, Event
+from relay.speaking.events import Audio, Event, Flushed, SentenceEnded
 
 CAPACITY = 4096
 """Events; about 16 MB of chunks, minutes of audio ahead of a client that does not read."""
@@ -43,9 +43,14 @@ class Outbox:
         return self._items.popleft()
 
     def drop(self, context: int) -> int:
-        """Forget the audio of a context; returns how many samples will not be heard."""
-        dropped = [item for item in self._items if isinstance(item, Audio) and item.number == context]
-        if dropped:
-            gone = set(map(id, dropped))
-            self._items = deque(item for item in self._items if id(item) not in gone)
-        return sum(item.samples for item in dropped)
+        """Forget the audio of a context, and what says that it was sent; returns how many samples are not heard."""
+        samples, name = 0, None
+        kept: deque[Event | Close] = deque()
+        for item in self._items:
+            if isinstance(item, Audio) and item.number == context:
+                samples, name = samples + item.samples, item.context
+            elif not isinstance(item, SentenceEnded | Flushed) or item.context != name:
+                kept.append(item)
+        if samples:
+            self._items = kept
+        return samples

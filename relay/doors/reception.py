@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from relay.clock import Clock
-from relay.doors.conversation import Conversation, Limits
+from relay.doors.conversation import RESTART_MS, Conversation, Limits
 from relay.doors.resumption import Resumable
 from relay.doors.utterance import Utterance
 from relay.entrance.authentication import authenticate
@@ -17,8 +17,6 @@ from relay.errors import Refused, RequestRefused
 from relay.speaking.hub import Hub
 from storage.database import Database
 from storage.tenancy.api_keys import Deed, Scope
-
-RESTART_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ async def serve(
 ) -> None:
     """Speak with the client of an accepted socket until either side ends it; `first` was read already.
 
-    With `resumes` the contexts of a client whose connection is lost wait for it to come back.
+    With `resumes` the contexts of a client whose connection is lost wait for it to come back, and those that were done.
     """
     await _Connection(socket, conversation, face).run(first, resumes=resumes)
 
@@ -44,6 +44,8 @@ class _Connection:
     async def run(self, first: Frame | None, *, resumes: bool) -> None:
         """Returns when the connection has ended."""
         ending = HangUp(1000, "")
+        if resumes:
+            self._conversation.keep_done()
         async with self._conversation:
             try:
                 for frame in self._face.greet():
@@ -52,7 +54,7 @@ class _Connection:
             except HangUp as hang_up:
                 ending = hang_up
             except WebSocketDisconnect as gone:
-                if resumes and gone.code not in _MEANT and self._conversation.session.keys:
+                if resumes and gone.code not in _MEANT and self._conversation.session.tokens:
                     await self._conversation.linger()
             except Exception:
                 log.exception("a connection broke")

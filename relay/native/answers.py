@@ -67,6 +67,10 @@ class OpenedAnswer(Answer):
     media_type: str
     """Of that format."""
     speed: float
+    characters: int
+    """How many code points of the context's text have arrived: after a resume, send what comes behind them."""
+    ended: bool
+    """Whether `end` has arrived as well."""
 
 
 class SentenceAnswer(Answer):
@@ -211,6 +215,8 @@ def _answer_opened(event: Opened, style: Style) -> OpenedAnswer:
         sample_rate=style.format.sample_rate,
         media_type=style.format.media_type,
         speed=style.speed,
+        characters=event.characters,
+        ended=event.ended,
     )
 
 

@@ -7,16 +7,15 @@ each sample once, in order.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections import deque
 from collections.abc import Callable, Iterator
 
 from relay import metrics
 from relay.clock import Clock
 from relay.errors import NothingToSay, RelayError, SentenceFailed, TextTooLong, UnknownPlace
-from relay.speaking.context_state import TRANSITIONS, Address, ContextState
+from relay.speaking.context_state import ENDED, TRANSITIONS, Address, ContextState
 from relay.speaking.events import SAMPLE_RATE, Audio, Cancelled, Done, Failed, Flushed, SentenceBegun
+from relay.speaking.flushes import Flushes
 from relay.speaking.outputs import Bury, Note, Output, Silence, Submit, Tell
 from relay.speaking.sentences import Sentence, SentenceCutter
 from relay.speaking.tally import Tally, TextHash
@@ -25,7 +24,6 @@ from storage.errors import IllegalTransition
 from storage.streams.wire import Chunk, Failure, Job, Result
 
 MAX_TEXT = 100_000
-MAX_FLUSHES = 10_000
 MAX_UNDER_WAY = 2
 """Sentences of one context with the workers at once: the one that is heard and the one that follows."""
 MAX_RESUBMITS = 3
@@ -56,15 +54,19 @@ class Context:
         self._heard = 0
         self._had: tuple[int, int] | None = None
         """A sentence of which the client has so many chunks already."""
-        self._flushes: deque[tuple[int, int]] = deque()
-        self._flush_numbers = itertools.count()
+        self._flushes = Flushes()
         self._late = 0
         self._dry_at = self._active_at = clock.monotonic()
 
     @property
     def closed(self) -> bool:
         """Whether the context has ended, one way or the other."""
-        return not TRANSITIONS[self.state]
+        return self.state in ENDED
+
+    @property
+    def characters(self) -> int:
+        """How much text there was, in code points."""
+        return self._characters
 
     @property
     def heard_until(self) -> float:
@@ -100,12 +102,11 @@ class Context:
         return self._enqueue(sentences)
 
     def flush(self) -> list[Output]:
-        """Speak what is there; `Flushed` says when that was done."""
-        number = next(self._flush_numbers)
-        if number >= MAX_FLUSHES:
-            raise TextTooLong(MAX_FLUSHES, "context", of="flushes", field="type")
+        """Speak what is there; `Flushed` says when that was done; raises TextTooLong when there were enough."""
+        if self.state is not ContextState.OPEN:
+            raise IllegalTransition("context", self.state, "a flush")
         outputs = self._enqueue(self._cutter.flush())
-        self._flushes.append((number, len(self._sentences)))
+        self._flushes.add(len(self._sentences))
         return [*outputs, *self._answer_flushes()]
 
     def end(self) -> list[Output]:
@@ -116,14 +117,18 @@ class Context:
     def cancel(self) -> list[Output]:
         """Stop now: nothing of the context follows what this returns."""
         self._move(ContextState.CANCELLED)
-        return [*self._abandon(), Tell(Cancelled(self.address.id))]
+        return [Silence(self.address.number), *self._abandon(), Tell(Cancelled(self.address.id))]
 
     def fail(self, error: RelayError) -> list[Output]:
-        """End with an error."""
+        """End with an error, behind what is on its way to be heard."""
         self._move(ContextState.FAILED)
         metrics.ERRORS.labels(error.code).inc()
         unspoken = self._find_unspoken()
         return [*self._abandon(), Tell(Failed(self.address.id, error, unspoken=unspoken))]
+
+    def silence(self, error: RelayError) -> list[Output]:
+        """End with an error, and let nothing be heard any more."""
+        return [Silence(self.address.number), *self.fail(error)]
 
     def receive(self, result: Result) -> list[Output]:
         """A chunk or a failure from a worker; what is not expected (any more) is dropped."""
@@ -172,24 +177,27 @@ class Context:
         self._next = self._heard
         self._active_at = self._clock.monotonic()
         self._has_room = lambda: False
-        return outputs
+        return [Silence(self.address.number), *outputs]
 
     def check_place(self, sentence: int, chunk: int) -> None:
         """Raises UnknownPlace for one that its client cannot have come to."""
-        if sentence > self._heard or sentence < 0 or chunk < -1:
+        if sentence > self._heard or sentence < 0 or chunk < -1 or (sentence == len(self._sentences) and chunk >= 0):
             raise UnknownPlace(self._heard)
 
     def resume(self, address: Address, has_room: Callable[[], bool], sentence: int, chunk: int) -> list[Output]:
         """Go on at another address after a chunk that the client has: what came after it is spoken again."""
         self.check_place(sentence, chunk)
+        if self.state is ContextState.DONE:
+            self._move(ContextState.ENDING)
         self.address, self._has_room = address, has_room
         self._heard = self._next = sentence
         if sentence < len(self._starts):
             self._tally.samples = self._starts[sentence]
             del self._starts[sentence:]
         self._had = (sentence, chunk + 1)
+        self._flushes.rewind(sentence, chunk)
         self._active_at = self._dry_at = self._clock.monotonic()
-        return [*self._submit_waiting(), *self._finish()]
+        return [*self._submit_waiting(), *self._answer_flushes(), *self._finish()]
 
     def _enqueue(self, sentences: list[Sentence]) -> list[Output]:
         now = self._clock.monotonic()
@@ -293,8 +301,8 @@ class Context:
         return Tell(sentence.summarize(self.address.id, self._active_at))
 
     def _answer_flushes(self) -> Iterator[Output]:
-        while self._flushes and self._flushes[0][1] <= self._heard:
-            yield Tell(Flushed(self.address.id, self._flushes.popleft()[0]))
+        for number in self._flushes.answer(self._heard):
+            yield Tell(Flushed(self.address.id, number))
 
     def _finish(self) -> list[Output]:
         if self.state is not ContextState.ENDING or self._under_way or self._waits:
@@ -320,8 +328,7 @@ class Context:
     def _stop_workers(self) -> list[Output]:
         busy = any(not sentence.complete for sentence in self._under_way.values())
         self._under_way.clear()
-        silence: list[Output] = [Silence(self.address.number)]
-        return [*silence, Bury(self.address.key)] if busy else silence
+        return [Bury(self.address.key)] if busy else []
 
     def _move(self, wanted: ContextState) -> None:
         if wanted not in TRANSITIONS[self.state]:

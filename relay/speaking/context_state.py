@@ -20,10 +20,13 @@ class ContextState(StrEnum):
 TRANSITIONS: dict[ContextState, frozenset[ContextState]] = {
     ContextState.OPEN: frozenset({ContextState.ENDING, ContextState.CANCELLED, ContextState.FAILED}),
     ContextState.ENDING: frozenset({ContextState.DONE, ContextState.CANCELLED, ContextState.FAILED}),
-    ContextState.DONE: frozenset(),
+    # For a client that has lost what was sent last, and asks for it again.
+    ContextState.DONE: frozenset({ContextState.ENDING}),
     ContextState.CANCELLED: frozenset(),
     ContextState.FAILED: frozenset(),
 }
+
+ENDED = frozenset({ContextState.DONE, ContextState.CANCELLED, ContextState.FAILED})
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,10 @@ class Opened:
     """Opens the context again from another connection; a secret of its client."""
     manner: object = None
     """As the command gave it."""
+    characters: int = 0
+    """How much of its text has arrived, in code points: what a client that resumes has to send no more."""
+    ended: bool = False
+    """Whether the text's end has arrived as well."""
 
 
 @dataclass(frozen=True, slots=True)

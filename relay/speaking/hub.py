@@ -24,6 +24,8 @@ TICK_S = 0.25
 RETRY_S = 0.1
 _TICKS_PER_BEAT = 2
 _DRAIN_STEP_S = 0.02
+_LAST_WORDS_S = 1.0
+"""How long those whose speech was cut off have to read that it was."""
 
 
 class Listener(Protocol):
@@ -39,7 +41,7 @@ class Listener(Protocol):
         """Hand out again what is under way."""
 
     def drain(self, within_s: float) -> None:
-        """The relay is going to stop within this time; must not block."""
+        """The relay is going to stop within this time, or now; must not block."""
 
 
 class Hub:
@@ -79,13 +81,14 @@ class Hub:
     async def drain(self, within_s: float) -> None:
         """Let the listeners finish and leave, for so long at most."""
         self.draining = True
-        for listener in list(self._listeners):
-            listener.drain(within_s)
-        loop = asyncio.get_running_loop()
-        until = loop.time() + within_s
-        # They leave one by one, each by its own end.
-        while self._listeners and loop.time() < until:  # noqa: ASYNC110
-            await asyncio.sleep(_DRAIN_STEP_S)
+        for patience_s, wait_s in ((within_s, within_s), (0.0, _LAST_WORDS_S)):
+            for listener in list(self._listeners):
+                listener.drain(patience_s)
+            loop = asyncio.get_running_loop()
+            until = loop.time() + wait_s
+            # They leave one by one, each by its own end.
+            while self._listeners and loop.time() < until:  # noqa: ASYNC110
+                await asyncio.sleep(_DRAIN_STEP_S)
 
     async def submit(self, job: Job) -> None:
         """Hand a job to the workers; when Redis is away it is handed out again once it is back."""

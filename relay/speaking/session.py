@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID, uuid4
 
 from relay.clock import Clock
-from relay.entrance.admission import Admission, Place
+from relay.entrance.admission import Admission
 from relay.errors import (
     ContextExists,
     InvalidMessage,
@@ -25,7 +25,8 @@ from relay.speaking.commands import Cancel, End, Flush, Open, Resume, Text
 from relay.speaking.context import Context
 from relay.speaking.context_state import Address, ContextState
 from relay.speaking.events import Draining, Event, Failed, Opened
-from relay.speaking.outputs import Output, Tell
+from relay.speaking.holding import Held, Kept, Suspended
+from relay.speaking.outputs import Output, Silence, Tell
 from storage.streams.wire import Result
 
 MAX_CONTEXTS = 16
@@ -44,29 +45,6 @@ class Terms:
     """Takes so many characters off what is left for today; raises Refused."""
 
 
-@dataclass(slots=True)
-class _Held:
-    """A context with what goes with it."""
-
-    context: Context
-    place: Place
-    ends_ms: float
-    """When its voice may not be heard any more, in Unix milliseconds."""
-    token: str
-
-
-@dataclass(frozen=True, slots=True)
-class Suspended:
-    """A context on its way from one connection to another."""
-
-    held: _Held
-
-    @property
-    def context(self) -> Context:
-        """For whoever has to know where it stands."""
-        return self.held.context
-
-
 class Session:
     """The contexts of one connection; every method returns what is to be done, in order."""
 
@@ -79,21 +57,25 @@ class Session:
         self._clock = clock
         self._has_room = has_room
         self._listener = uuid4().hex
-        self._contexts: dict[str, _Held] = {}
+        self._contexts: dict[str, Held] = {}
         self._numbers = itertools.count(1)
         self._bad_messages = 0
+        self.kept: Kept | None = None
+        """Where contexts that are done can be resumed: the last of them."""
         self.keys: frozenset[str] = frozenset()
         """The keys of the open contexts, as results carry them."""
 
     @property
     def voices(self) -> frozenset[UUID]:
         """The voices of the open contexts."""
-        return frozenset(held.context.address.voice for held in self._contexts.values())
+        open_ones = frozenset(held.context.address.voice for held in self._contexts.values())
+        return open_ones if self.kept is None else open_ones | self.kept.voices
 
     @property
     def tokens(self) -> frozenset[str]:
-        """What resumes the open contexts."""
-        return frozenset(held.token for held in self._contexts.values())
+        """What resumes contexts of this connection."""
+        open_ones = frozenset(held.token for held in self._contexts.values())
+        return open_ones if self.kept is None else open_ones | self.kept.tokens
 
     def holds(self, context: str | None) -> bool:
         """Whether a context of this id is open."""
@@ -127,14 +109,13 @@ class Session:
         expires_at = role.speaker.expires_at
         ends_ms = math.inf if expires_at is None else 1000 * expires_at.timestamp()
         context = Context(address, self._clock, self._has_room, role.text_hash, mel=command.mel)
-        held = _Held(context, place, ends_ms, uuid4().hex)
+        held = Held(context, place, ends_ms, uuid4().hex)
         self._hold(held)
         return [Tell(_opened(held, command.manner))]
 
     def resume(self, command: Resume, suspended: Suspended) -> list[Output]:
-        """Go on with a context that another connection has given up; raises nothing that `check_resume` has not."""
+        """Go on with a context that another connection has given up, when `take_over` has found room for it."""
         held = suspended.held
-        self._admission.move(held.place, self._listener)
         held.token = uuid4().hex
         address = replace(
             held.context.address, key=uuid4().hex, id=command.context, number=next(self._numbers), relay=self._relay
@@ -143,22 +124,22 @@ class Session:
         self._hold(held)
         return [Tell(_opened(held, command.manner)), *self._settle(held, outputs)]
 
-    def check_resume(self, command: Resume, tenant: UUID) -> None:
-        """Raises UnknownContext, or UnknownPlace, where a context of this session is not to be resumed so."""
-        held = self._find_resumed(command.token)
-        if held is None or tenant != self._terms.tenant:
+    def take_over(self, command: Resume, owner: Session) -> tuple[Suspended, list[Output]]:
+        """Have a context of another connection's given up; the outputs are that one's.
+
+        Raises UnknownContext, UnknownPlace, ContextExists, Refused or ServiceUnavailable; then all is as it was.
+        """
+        self.check_open(command.context)
+        held = owner._find_resumed(command.token)
+        if held is None or owner._terms.tenant != self._terms.tenant:
             raise UnknownContext(command.context)
         held.context.check_place(command.sentence, command.chunk)
-
-    def give_up(self, token: str) -> tuple[Suspended, list[Output]]:
-        """Let another connection have the context that this token resumes; `check_resume` has found it."""
-        held = self._find_resumed(token)
-        if held is None:
-            raise UnknownContext("")
-        outputs = held.context.suspend()
-        del self._contexts[held.context.address.id]
-        self._count()
-        return Suspended(held), outputs
+        if held.context.closed:
+            # Its old place may be another context's by now.
+            held.place = self._admission.admit(self._terms.tenant, self._listener, self._terms.contexts)
+        else:
+            self._admission.move(held.place, self._listener)
+        return Suspended(held), owner._give_up(held)
 
     def suspend(self) -> list[Output]:
         """The connection is lost: workers stop; the contexts wait for whoever resumes them."""
@@ -184,10 +165,10 @@ class Session:
     def tick(self, sentence_timeout_s: float, idle_timeout_s: float) -> list[Output]:
         """Let time pass."""
 
-        def check(held: _Held) -> list[Output]:
+        def check(held: Held) -> list[Output]:
             context = held.context
             if held.ends_ms <= self._clock.unix_ms():
-                return context.fail(_silenced())
+                return context.silence(_silenced())
             return [*context.pump(), *context.check_progress(sentence_timeout_s, idle_timeout_s)]
 
         return self._each(check)
@@ -198,7 +179,9 @@ class Session:
 
     def silence(self, voice: UUID) -> list[Output]:
         """The voice may not be heard any more: end every context that speaks with it."""
-        return self._each(lambda held: held.context.fail(_silenced()) if held.context.address.voice == voice else [])
+        if self.kept is not None:
+            self.kept.silence(voice)
+        return self._each(lambda held: held.context.silence(_silenced()) if held.context.address.voice == voice else [])
 
     def refuse(self, error: RelayError, context: str | None = None) -> list[Output]:
         """Tell the client why something was not followed; what is open goes on."""
@@ -210,13 +193,19 @@ class Session:
         """The relay is going to stop."""
         return [Tell(Draining(within_s))]
 
+    def stop(self, reason: str) -> list[Output]:
+        """End all that is not spoken, without waiting for it."""
+        interrupted = SentenceFailed("interrupted", reason, retryable=True)
+        return self._each(lambda held: held.context.fail(interrupted))
+
     def close(self) -> list[Output]:
         """The client is gone: stop everything."""
         outputs = self._each(lambda held: held.context.cancel())
+        self.kept = None
         self._admission.leave(self._listener)
         return outputs
 
-    def _apply(self, held: _Held, command: Text | Flush | End | Cancel) -> list[Output]:
+    def _apply(self, held: Held, command: Text | Flush | End | Cancel) -> list[Output]:
         context = held.context
         if isinstance(command, Cancel):
             return context.cancel()
@@ -232,20 +221,34 @@ class Session:
             case End():
                 return context.end()
 
-    def _hold(self, held: _Held) -> None:
+    def _hold(self, held: Held) -> None:
         self._contexts[held.context.address.id] = held
         self._count()
 
-    def _find_resumed(self, token: str) -> _Held | None:
-        return next((held for held in self._contexts.values() if held.token == token), None)
+    def _find_resumed(self, token: str) -> Held | None:
+        open_ones = (held for held in self._contexts.values() if held.token == token)
+        return next(open_ones, None if self.kept is None else self.kept.find(token))
 
-    def _each(self, act: Callable[[_Held], Iterable[Output]]) -> list[Output]:
+    def _give_up(self, held: Held) -> list[Output]:
+        """Another connection has it from now on."""
+        if self.kept is not None:
+            self.kept.take(held.token)
+        if held.context.closed:
+            return [Silence(held.context.address.number)]
+        context = held.context
+        outputs = context.suspend()
+        del self._contexts[context.address.id]
+        self._count()
+        moved = SentenceFailed("resumed", "the context goes on over another connection", retryable=False)
+        return [*outputs, Tell(Failed(context.address.id, moved))]
+
+    def _each(self, act: Callable[[Held], Iterable[Output]]) -> list[Output]:
         outputs: list[Output] = []
         for held in list(self._contexts.values()):
             outputs.extend(self._settle(held, act(held)))
         return outputs
 
-    def _settle(self, held: _Held, outputs: Iterable[Output]) -> list[Output]:
+    def _settle(self, held: Held, outputs: Iterable[Output]) -> list[Output]:
         """Say how long the context will be heard; free the id and the place of one that has ended."""
         done = list(outputs)
         context = held.context
@@ -256,16 +259,30 @@ class Session:
             del self._contexts[context.address.id]
             self._count()
             self._admission.release(held.place)
-            done.extend(context.note())
+            done.extend([] if held.noted else context.note())
+            held.noted = True
+            if self.kept is not None and context.state is ContextState.DONE:
+                self.kept.add(held, self._clock.monotonic())
         return done
 
     def _count(self) -> None:
         self.keys = frozenset(held.context.address.key for held in self._contexts.values())
 
 
-def _opened(held: _Held, manner: object) -> Event:
+def _opened(held: Held, manner: object) -> Event:
     address = held.context.address
-    return Opened(address.id, address.number, address.voice, address.version, held.token, manner)
+    context = held.context
+    ended = context.state is not ContextState.OPEN
+    return Opened(
+        context=address.id,
+        number=address.number,
+        voice=address.voice,
+        version=address.version,
+        resume=held.token,
+        manner=manner,
+        characters=context.characters,
+        ended=ended,
+    )
 
 
 def _silenced() -> SentenceFailed:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import hmac
+import itertools
 import random
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 
-from relay.errors import InvalidMessage, UnknownContext
-from relay.speaking.context import MAX_RESUBMITS, MAX_TEXT, MAX_UNDER_WAY, TORN_AFTER_S
+from relay.errors import InvalidMessage, NothingToSay, UnknownContext
+from relay.speaking.commands import Flush
+from relay.speaking.context import MAX_RESUBMITS, MAX_TEXT, MAX_UNDER_WAY, TORN_AFTER_S, Context
+from relay.speaking.context_state import TRANSITIONS, Address, ContextState
 from relay.speaking.events import Cancelled
+from relay.speaking.flushes import MAX_FLUSHES
 from relay.speaking.outputs import Bury, Note, Silence, Tell
+from storage.errors import IllegalTransition
 from storage.streams.wire import Failure
-from tests.relay.conftest import IDLE_S, TEXT, TIMEOUT_S, Harness
+from tests.relay.conftest import IDLE_S, TEXT, TIMEOUT_S, FakeClock, Harness
 
 
 def test_a_sentence_goes_out_as_soon_as_it_is_complete(harness: Harness) -> None:
@@ -216,3 +223,78 @@ def test_what_a_sentence_waited_for_is_told_without_its_computing(harness: Harne
         harness.receive(chunk)
     (end,) = (message for message in harness.said if message["type"] == "sentence_end")
     assert (end["first_audio_ms"], end["overhead_ms"]) == (15.0, 3.0)
+
+
+def test_a_failed_context_is_heard_as_far_as_it_was_spoken(harness: Harness) -> None:
+    """What waits to be sent is not taken back, and `unspoken` begins with the first sentence that is not whole."""
+    harness.send(type="text", context="c", text=TEXT)
+    for chunk in harness.spoken(harness.jobs[0]):
+        harness.receive(chunk)
+    harness.receive(harness.spoken(harness.jobs[1])[0])
+    outputs = harness.receive(Failure(harness.jobs[1].context, 1, "synthesis_failed", "broken", True))
+    assert not any(isinstance(output, Silence) for output in outputs)
+    assert harness.said[-1]["unspoken"] == {"start": TEXT.index("The second"), "end": len(TEXT)}
+
+
+def test_flushes_are_answered_in_order_when_all_before_them_is_spoken(harness: Harness) -> None:
+    """One with nothing before it at once, two behind one sentence both with it."""
+    harness.send(type="flush", context="c")
+    assert harness.said[-1] == {"type": "flushed", "context": "c", "flush": 0}
+    harness.send(type="text", context="c", text="half a sentence")
+    harness.send(type="flush", context="c")
+    harness.send(type="flush", context="c")
+    harness.send(type="text", context="c", text="More. ")
+    assert harness.types().count("flushed") == 1
+    for chunk in harness.spoken(harness.jobs[0]):
+        harness.receive(chunk)
+    flushes = [message["flush"] for message in harness.said if message["type"] == "flushed"]
+    assert flushes == [0, 1, 2]
+    assert harness.types()[-3:] == ["sentence_end", "flushed", "flushed"]
+
+
+def test_flushes_have_a_bound(harness: Harness) -> None:
+    """A client that only flushes is told so, and its context ends."""
+    for _ in range(MAX_FLUSHES):
+        harness.session.handle(Flush("c"))
+    harness.send(type="flush", context="c")
+    assert (harness.said[-1]["code"], harness.said[-1]["field"]) == ("text_too_long", "type")
+
+
+@pytest.mark.parametrize("deed", ["push", "flush", "end", "cancel", "fail"])
+@pytest.mark.parametrize("end", ["cancel", "fail"])
+def test_nothing_can_be_done_with_a_context_that_has_ended(end: str, deed: str) -> None:
+    """Whoever tries it has a fault: IllegalTransition."""
+    context = make_context()
+    arguments: dict[str, list[object]] = {"push": ["text"], "fail": [NothingToSay()]}
+    getattr(context, end)(*arguments.get(end, []))
+    with pytest.raises(IllegalTransition):
+        getattr(context, deed)(*arguments.get(deed, []))
+
+
+@pytest.mark.parametrize("deed", ["push", "flush", "end"])
+def test_after_its_end_a_text_takes_nothing_more(deed: str) -> None:
+    """The same for what may only be said before `end`."""
+    context = make_context()
+    context.push("One sentence here.")
+    context.end()
+    with pytest.raises(IllegalTransition):
+        getattr(context, deed)(*["text"] * (deed == "push"))
+    context.cancel()
+
+
+@pytest.mark.parametrize(("state", "wanted"), list(itertools.product(ContextState, repeat=2)))
+def test_each_step_that_the_table_does_not_have_raises(state: ContextState, wanted: ContextState) -> None:
+    """And each that it has is taken."""
+    context = make_context()
+    context.state = state
+    if wanted in TRANSITIONS[state]:
+        context._move(wanted)
+        assert context.state is wanted
+    else:
+        with pytest.raises(IllegalTransition):
+            context._move(wanted)
+
+
+def make_context() -> Context:
+    address = Address("key", "c", 1, "relay", uuid4(), uuid4(), 1)
+    return Context(address, FakeClock(), lambda: True, hmac.new(b"key", digestmod="sha256"))
