@@ -17,6 +17,7 @@ from storage.database import Database
 from storage.encryption.keyring import Keyring
 from storage.settings import Settings
 from storage.tenancy.api_keys import create_key
+from storage.tenancy.limits import Limits
 from storage.tenancy.tenants import create_tenant
 from storage.voices.aliases import set_alias
 from storage.voices.consents import grant_consent
@@ -32,7 +33,7 @@ WRONG_KEY = "tr_" + "0" * 43
 ALIAS = "alloy"
 """One of the names that Pipecat takes for OpenAI."""
 MANY = 10_000
-"""All clients of all families come from one address, and many of them with a wrong key."""
+"""All clients of all families come from one address, many of them with a wrong key, and have one tenant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,8 @@ async def _furnish(settings: Settings) -> Tenancy:
     keyring = Keyring.from_settings(settings)
     try:
         async with database.transaction(operator=True) as connection:
-            tenants = [(await create_tenant(connection, name)).id for name in ("a", "b")]
+            limits = Limits(requests_per_minute=MANY, uploads_per_minute=MANY)
+            tenants = [(await create_tenant(connection, name, limits=limits)).id for name in ("a", "b")]
             keys = [
                 (await create_key(connection, tenant, name="clients", scopes=TENANT_SCOPES, expires_at=None))[1]
                 for tenant in tenants
