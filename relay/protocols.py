@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import h11
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode
 from websockets.protocol import State
 
 HEAD_TIMEOUT_S = 5.0
@@ -58,9 +60,32 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         else:
             self.loop.call_later(LINGER_S, self.transport.abort)
 
+    async def send(self, message: ASGISendEvent) -> None:
+        """Pass it on; a refusal before the upgrade is an answer, which uvicorn would log as one that is missing."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            self.handshake_complete = True
+
+    def send_receive_event_to_app(self) -> None:
+        """A text that is no UTF-8 ends the connection (RFC 6455, section 8.1), and is no news for our log."""
+        if self.close_sent or self.curr_msg_data_type != "text" or _is_utf8(b"".join(self.frames)):
+            super().send_receive_event_to_app()
+            return
+        self.frames = []
+        self.conn.send_close(CloseCode.INVALID_DATA)
+        self.handle_parser_exception()
+
     def handle_ping(self) -> None:
         """Answer a ping (RFC 6455, section 5.5.2) unless the answers pile up."""
         if self.transport.get_write_buffer_size() > MAX_UNREAD_PONGS:
             self.transport.abort()
             return
         super().handle_ping()
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -31,6 +31,11 @@ def check_alias(alias: str) -> str:
     return alias
 
 
+def reads_like_alias(name: str) -> bool:
+    """Whether there can be an alias of this name."""
+    return _ALIAS.fullmatch(name) is not None
+
+
 def parse_id(name: str) -> UUID | None:
     """The id that a name is, if it is one."""
     try:

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from storage.encryption.keyring import Keyring, destroy_data_key
 from storage.errors import IllegalTransition
-from storage.names import check_name, parse_id
+from storage.names import check_name, parse_id, reads_like_alias
 from storage.paging import Page, Position, Slice, cut, turn_to
 from storage.states import VOICE_TRANSITIONS, VoiceState, check_transition
 from storage.tables import consents, idempotency_keys, voice_aliases, voice_versions, voices
@@ -97,7 +97,8 @@ async def find_speaker(connection: AsyncConnection, tenant: UUID, name: str) -> 
     voice_id = parse_id(name)
     if voice_id is not None:
         query = query.where(voices.c.id == voice_id)
-    elif "\0" in name:
+    elif not reads_like_alias(name):
+        # What no alias can be (half a surrogate pair, for one) may be nothing that Postgres can be asked for.
         return None
     else:
         named = and_(voice_aliases.c.tenant_id == voices.c.tenant_id, voice_aliases.c.voice_id == voices.c.id)

@@ -187,7 +187,7 @@ async def test_only_a_ready_voice_under_a_consent_in_force_speaks(store: Store) 
         for voice in (*silent, by_withdrawn, by_expired):
             assert await find_speaker(connection, store.tenant, str(voice)) is None
             assert await load_embedding(connection, store.keyring, store.tenant, voice, 1) is None
-        for name in ("", "Narrator", "nobody", "a\0b", "x" * 10_000, "'; --", str(uuid4())):
+        for name in ("", "Narrator", "nobody", "a\0b", "half \ud83d", "x" * 10_000, "'; --", str(uuid4())):
             assert await find_speaker(connection, store.tenant, name) is None
 
 
