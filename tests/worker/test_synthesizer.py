@@ -103,6 +103,21 @@ def test_speech_starts_at_once(synthesizer: Synthesizer, text: str) -> None:
     assert int(np.argmax(level > np.quantile(level, 0.9) - 3.0)) < 10
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_attention_adds_up_to_the_time(synthesizer: Synthesizer, seed: int) -> None:
+    """The attention of all symbols is worth the steps that are heard, also when the last call made one too many; that
+    of a symbol that is done does not change any more."""
+    ids = Phonemizer().ids("What time is it?")
+    utterance, frames, done = synthesizer.start(ids, draw_voice(seed)), 0, list[float]()
+    while not utterance.finished:
+        frames += len(utterance.step())
+        assert utterance.attend(0, len(done)) == done
+        done = utterance.attend(0, utterance.symbols_done)
+    assert utterance.symbols_done == len(ids)
+    assert sum(utterance.attend(0, len(ids))) == pytest.approx(frames / 4, abs=1e-3)
+    assert len(utterance.levels) == frames
+
+
 def test_another_process_says_the_same(synthesizer: Synthesizer) -> None:
     """The same ids and voice give the same bits in another process."""
     parts = speak(synthesizer, [PAD, 52, 156, 86, 61, 4, PAD], np.full(256, 1 / 16, np.float32))

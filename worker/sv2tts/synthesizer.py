@@ -82,12 +82,11 @@ class Synthesizer:
         batch = self._gather(tuple(utterances))
         given = self._decoder.run(batch)
         mel, reached = given.pop("mel"), given.pop("reached")
-        levels = mel.mean(axis=2).tolist()
         self._batch = {name: batch[name] for name in _CONSTANT}
         self._batch |= {name.removeprefix("next_"): value for name, value in given.items()}
         self._members = tuple(utterances)
         return [
-            utterance.take({name: self._batch[name][row] for name in self._batch}, mel[row], reached[row], levels[row])
+            utterance.take({name: self._batch[name][row] for name in self._batch}, mel[row], reached[row])
             for row, utterance in enumerate(utterances)
         ]
 
@@ -120,8 +119,9 @@ class Utterance:
         self._steps = 0
         self._emitted = 0
         self._end: int | None = None
-        self.levels: list[float] = []
-        """The mean of the bands of each frame that was returned."""
+        self._attended: Floats | None = None
+        self._levels: list[float] = []
+        self._unread: list[Floats] = []
         self.cut = False
         """Whether it was ended by the ceiling and not by its last symbol."""
 
@@ -136,6 +136,15 @@ class Utterance:
         return max(0, self._symbols - 1 - int(self.rows["place"][0]))
 
     @property
+    def levels(self) -> list[float]:
+        """The mean of the bands of each frame that was returned."""
+        if self._unread:
+            # Put off until somebody asks, so that the first sound does not wait for it.
+            self._levels.extend(np.concatenate(self._unread).mean(axis=1).tolist())
+            self._unread.clear()
+        return self._levels
+
+    @property
     def symbols_done(self) -> int:
         """How many symbols the attention has left for good."""
         return self._symbols if self._end is not None else max(0, int(self.rows["place"][0]) - BEHIND)
@@ -145,11 +154,9 @@ class Utterance:
 
         Those of all symbols add up to the utterance's steps.
         """
-        total: list[float] = self.rows["total"][first:behind].tolist()
-        if self._end is None or self._end == self._steps * _FRAMES_PER_STEP:
-            return total
-        # An utterance that ends with the first step of a call has had another one, which is not heard.
-        return [whole - extra for whole, extra in zip(total, self.rows["weights"][first:behind].tolist(), strict=True)]
+        attended = self.rows["total"] if self._attended is None else self._attended
+        shares: list[float] = attended[first:behind].tolist()
+        return shares
 
     def step(self) -> Floats:
         """The next frames [T, 80], at most eight; none once finished.
@@ -160,22 +167,24 @@ class Utterance:
             return np.zeros((0, 80), np.float32)
         return self._synthesizer.advance([self])[0]
 
-    def take(self, rows: Arrays, mel: Floats, reached: Floats, levels: Sequence[float]) -> Floats:
+    def take(self, rows: Arrays, mel: Floats, reached: Floats) -> Floats:
         """Go on to the state `rows`, with what the call gave; the frames that are final by now."""
         self.rows = rows
         self._note(reached)
         available = self._steps * _FRAMES_PER_STEP - LOOK_AHEAD
         until = available if self._end is None else min(available, self._end)
-        start = FRAMES_PER_CALL - (available - self._emitted)
-        fresh = slice(start, start + until - self._emitted)
+        fresh = mel[FRAMES_PER_CALL - (available - self._emitted) :][: until - self._emitted]
         self._emitted = until
-        self.levels.extend(levels[fresh])
-        return mel[fresh]
+        self._unread.append(fresh)
+        return fresh
 
     def _note(self, reached: Floats) -> None:
         """Count the steps of a call; the utterance ends with the first that rests on the last symbol."""
-        for weight in reached:
+        for number, weight in enumerate(reached, start=1):
             self._steps += 1
             if self._end is None and (weight > _REACHED or self._steps >= self._ceiling):
                 self._end = self._steps * _FRAMES_PER_STEP
                 self.cut = not weight > _REACHED
+                # What comes after, a second step of this call or another call for the look-ahead, is not heard.
+                total = self.rows["total"]
+                self._attended = total if number == len(reached) else total - self.rows["weights"]

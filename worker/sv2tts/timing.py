@@ -54,7 +54,8 @@ class WordClock:
         start_ms, end_ms = self._end_symbols(span.first), self._end_symbols(span.last + 1)
         # A frame stands for the ten milliseconds from its own time on.
         first, behind = start_ms // _FRAME_MS, -(-end_ms // _FRAME_MS)
-        levels, quiet = self._utterance.levels, self._find_loudest(behind) - QUIET_DROP
+        levels = self._utterance.levels
+        quiet = self._find_loudest(levels, behind) - QUIET_DROP
         sounding = [place for place in range(first, behind) if levels[place] > quiet]
         if sounding:
             start_ms = max(start_ms, _FRAME_MS * sounding[0])
@@ -67,8 +68,8 @@ class WordClock:
         self._symbols = count
         return max(0, round(STEP_MS * self._steps) - LAG_MS)
 
-    def _find_loudest(self, behind: int) -> float:
+    def _find_loudest(self, levels: list[float], behind: int) -> float:
         """The level of the loudest of the first frames."""
-        self._loudest = max([self._loudest, *self._utterance.levels[self._frames : behind]])
+        self._loudest = max([self._loudest, *levels[self._frames : behind]])
         self._frames = behind
         return self._loudest

@@ -44,6 +44,8 @@ def _read_alphabet() -> Mapping[str, int]:
 SYMBOLS: Mapping[str, int] = _read_alphabet()
 """Phoneme, stress mark, punctuation mark or space -> its id (1 and up, with gaps)."""
 
+_UNKNOWN = re.compile(f"[^{re.escape(''.join(SYMBOLS))}]+")
+
 SYMBOL_COUNT = max(SYMBOLS.values()) + 1
 """Rows of an embedding table that holds every id and `PAD`."""
 
@@ -170,6 +172,5 @@ class Phonemizer:
             spoken = _read(self._reader, normalise_piece(piece.text))
             owners = trace_words(piece.text.split(), [spelling for spelling, _ in spoken]) if piece.sources else []
             for (_, said), owner in zip(spoken, owners, strict=True):
-                known = "".join(symbol for symbol in said if symbol in SYMBOLS)
-                if phonemes := _SPACES.sub(" ", known).strip():
+                if phonemes := _SPACES.sub(" ", _UNKNOWN.sub("", said)).strip():
                     yield Said(phonemes, piece.sources[owner])

@@ -10,7 +10,7 @@ from worker.text.markup import silence_markup
 from worker.text.normalise import split_text
 
 STRESS = "ˈˌ"
-_PAUSES = frozenset(';:,.!?—…"()“”ː ')
+_PAUSES = ';:,.!?—…"()“”ː '
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +82,15 @@ def cut_pieces(text: str, sources: Sequence[int]) -> Iterator[Piece]:
 def span_words(words: Iterable[Said]) -> tuple[str, tuple[Span, ...]]:
     """The phonemes of spoken words with single spaces between them, and the spans of the written ones; the first symbol
     has the place 1, behind a pad."""
-    phonemes, spans = "", list[Span]()
+    spoken, spans, place = list[str](), list[Span](), 1
     for said in words:
-        start = len(phonemes) + (2 if phonemes else 1)
-        phonemes += f" {said.phonemes}" if phonemes else said.phonemes
-        if all(symbol in _PAUSES or symbol in STRESS for symbol in said.phonemes):
-            continue
-        sounding = [start + place for place, symbol in enumerate(said.phonemes) if symbol not in _PAUSES]
-        if spans and spans[-1].word == said.source:
-            spans[-1] = Span(said.source, spans[-1].first, sounding[-1])
-        else:
-            spans.append(Span(said.source, sounding[0], sounding[-1]))
-    return phonemes, tuple(spans)
+        phonemes = said.phonemes
+        spoken.append(phonemes)
+        if phonemes.strip(_PAUSES + STRESS):
+            first = place + len(phonemes) - len(phonemes.lstrip(_PAUSES))
+            last = place + len(phonemes.rstrip(_PAUSES)) - 1
+            if spans and spans[-1].word == said.source:
+                first = spans.pop().first
+            spans.append(Span(said.source, first, last))
+        place += len(phonemes) + 1
+    return " ".join(spoken), tuple(spans)
