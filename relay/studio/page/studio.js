@@ -1,4 +1,6 @@
-// Consent first, then the sample: the order of the API (docs/api.md).
+// Consent first, then the sample: the order of the API (docs/api.md). The voice that comes of it can be heard at once.
+import { Line, Words } from "./speak.js";
+
 const SHORTEST_MS = 5000;
 const LONGEST_MS = 15000;
 const WAIT_S = 20;
@@ -8,6 +10,10 @@ const [form, record, send, outcome, time] = ["form", "record", "send", "outcome"
 let statements = [];
 let sample = null;
 let recorder = null;
+let line = null;
+let words = null;
+let context = null;
+let voiceId = null;
 
 function tell(text, kind = "") {
   outcome.textContent = text;
@@ -113,6 +119,40 @@ async function enrol() {
   return call("GET", `/v1/voices/${pending.id}?wait=${WAIT_S}`);
 }
 
+function tellLine(text, kind = "") {
+  find("line").textContent = text;
+  find("line").dataset.kind = kind;
+}
+
+// What the relay says while it speaks; what concerns an older text is passed over.
+function follow(message) {
+  if (message.type === "closing") tellLine(message.reason || "the relay has closed the connection", "error");
+  if (message.type === "error" && [context, null].includes(message.context)) tellLine(message.message, "error");
+  if (message.context !== context || words === null) return;
+  if (message.type === "words") words.add(message.words);
+  if (message.type === "playing") words.play(message.at_ms);
+  if (["played", "cancelled", "error"].includes(message.type)) {
+    words.stop();
+    find("hush").disabled = true;
+    find("line").dataset.state = message.type;
+  }
+}
+
+async function speak() {
+  tellLine("");
+  if (!line?.open) {
+    line?.close();
+    line = new Line(find("player"), follow);
+    await line.connect(find("key").value.trim());
+  }
+  if (!find("hush").disabled) line.say({ type: "cancel", context });
+  words?.stop();
+  words = new Words(find("heard"), find("text").value);
+  find("line").dataset.state = "speaking";
+  context = line.speak(voiceId, find("text").value);
+  find("hush").disabled = false;
+}
+
 record.addEventListener("click", () => {
   if (recorder) recorder.stop();
   else startRecording().catch((error) => tell(`The microphone cannot be used: ${error.message}`, "error"));
@@ -123,10 +163,18 @@ form.addEventListener("submit", (event) => {
   send.disabled = true;
   enrol()
     .then((voice) => {
-      if (voice.state === "ready") tell(`Your voice is ready. Its id is ${voice.id}.`);
-      else tell(voice.error?.message ?? `The voice is ${voice.state}; look again in a moment.`, "error");
+      if (voice.state === "ready") {
+        tell(`Your voice is ready. Its id is ${voice.id}.`);
+        voiceId = voice.id;
+        find("speaking").hidden = false;
+      } else tell(voice.error?.message ?? `The voice is ${voice.state}; look again in a moment.`, "error");
     })
     .catch((error) => tell(error.message, "error"))
     .finally(() => { send.disabled = sample === null; });
 });
+find("speak").addEventListener("submit", (event) => {
+  event.preventDefault();
+  speak().catch((error) => tellLine(error.message, "error"));
+});
+find("hush").addEventListener("click", () => line.say({ type: "cancel", context }));
 loadStatements().catch(() => tell("The relay does not answer; load the page again.", "error"));

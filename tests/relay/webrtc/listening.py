@@ -107,10 +107,12 @@ class Listener:
             self.messages.put_nowait(read)
 
 
-def make_listener(*, channel: bool = True, microphone: MediaStreamTrack | None = None) -> Listener:
+def make_listener(
+    *, channel: bool = True, microphone: MediaStreamTrack | None = None, configuration: RTCConfiguration = NO_SERVERS
+) -> Listener:
     """One that is not connected yet."""
     seams.offer_loopback()
-    listener = Listener(RTCPeerConnection(NO_SERVERS))
+    listener = Listener(RTCPeerConnection(configuration))
     listener.connection.on("track", listener._hear)
     if microphone is None:
         listener.connection.addTransceiver("audio", direction="recvonly")
@@ -134,10 +136,11 @@ async def connect_whep(
     *,
     channel: bool = True,
     microphone: MediaStreamTrack | None = None,
+    configuration: RTCConfiguration = NO_SERVERS,
     **query: Any,
 ) -> AsyncIterator[Listener]:
     """A listener that the relay has answered over WHEP."""
-    listener = make_listener(channel=channel, microphone=microphone)
+    listener = make_listener(channel=channel, microphone=microphone, configuration=configuration)
     try:
         offer = await make_offer(listener)
         query = {name: str(value) for name, value in query.items()}

@@ -17,8 +17,8 @@ from relay.webrtc.floor import Floor
 from relay.webrtc.link import Link
 from relay.webrtc.terms import WebrtcTerms
 from relay.webrtc.track import SpeechTrack
-from tests.conftest import RunningStack, wait_until
-from tests.relay.webrtc.conftest import Speaker
+from tests.conftest import MakeTenant, MakeVoice, RunningStack, wait_until
+from tests.relay.conftest import EMBEDDING
 from tests.relay.webrtc.listening import connect_whep, make_listener, make_offer
 from tests.relay.webrtc.test_microphone import hear_recording
 from tests.relay.webrtc.test_whep import peers_of
@@ -26,6 +26,8 @@ from tests.relay.webrtc.test_whep import peers_of
 CYCLES = int(os.environ.get("CYCLES", "60"))
 """The figures of docs/webrtc.md are of 500."""
 MEASURE_EVERY = 10
+PEERS_A_TENANT = 100
+"""So that nobody asks too much in a minute."""
 MOST_KIB_A_CYCLE = 24
 MOST_THREADS = 12
 """The loop's own, what `to_thread` keeps, and a decoder or two of microphones that are just closing."""
@@ -51,16 +53,20 @@ class Use:
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="there is no /proc to look into")
 async def test_peers_that_come_and_go_leave_nothing(
-    stack: RunningStack, http: httpx2.AsyncClient, speaker: Speaker
+    stack: RunningStack, http: httpx2.AsyncClient, make_tenant: MakeTenant, make_voice: MakeVoice
 ) -> None:
     """With and without speech, with a microphone or not, ended by either side: memory, files and threads stay."""
     pid = stack.processes["relay"].pid
     uses = []
     for number in range(CYCLES + MEASURE_EVERY):
+        if number % PEERS_A_TENANT == 0:
+            tenant = await make_tenant(f"tenant-{number}")
+            voice = await make_voice(tenant.id, embedding=EMBEDDING)
+            http.headers["Authorization"] = f"Bearer {tenant.key}"
         microphone = hear_recording() if number % 3 == 0 else None
-        async with connect_whep(http, microphone=microphone, voice=speaker.voice) as listener:
+        async with connect_whep(http, microphone=microphone, voice=voice) as listener:
             await listener.until_connected()
-            listener.open(speaker.voice)
+            listener.open(voice)
             listener.say(type="text", context="c", text="Hello.")
             if number % 2:
                 listener.say(type="end", context="c")

@@ -211,7 +211,7 @@ async def test_the_same_voice_says_the_same_as_over_a_websocket(
 ) -> None:
     """What is heard on the track correlates with the samples that the native protocol gives."""
     async with open_socket(stack, speaker.tenant.key) as socket:
-        pcm = await _speak(socket, speaker)
+        pcm = await speak_native(socket, speaker)
     async with connect_whep(http) as listener:
         await listener.until_connected()
         say(listener, speaker, TEXT)
@@ -224,7 +224,7 @@ async def test_the_same_voice_says_the_same_as_over_a_websocket(
     assert found / norm > 0.8
 
 
-async def _speak(socket: ClientConnection, speaker: Speaker) -> Any:
+async def speak_native(socket: ClientConnection, speaker: Speaker) -> Any:
     await open_context(socket, speaker.voice)
     await socket.send('{"type": "text", "context": "c", "text": "' + TEXT + '"}')
     await socket.send('{"type": "end", "context": "c"}')
