@@ -70,10 +70,10 @@ def processes_of(home: Path) -> list[int]:
 
 
 @contextlib.contextmanager
-def start_up(*arguments: str) -> Iterator[Up]:
+def start_up(*arguments: str, **more: str) -> Iterator[Up]:
     home = Path(tempfile.mkdtemp(prefix="timbrelay-test-", dir=find_room()))
     command = [sys.executable, "-m", "timbrelay", "up", "--port", "0", *arguments]
-    process = subprocess.Popen(command, env=variables(home), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    process = subprocess.Popen(command, env=variables(home) | more, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     up = Up(process, DataFolder(home))
     try:
         wait_until(lambda: up.folder.note() or process.poll() is not None)
@@ -88,7 +88,8 @@ def start_up(*arguments: str) -> Iterator[Up]:
 
 @pytest.fixture(scope="module")
 def up() -> Iterator[Up]:
-    with start_up() as running:
+    # A server's certificate in the shell of whoever tries the product out is not for the local stack.
+    with start_up(TIMBRELAY_RELAY_TLS_CERTIFICATE="server.pem", TIMBRELAY_RELAY_TLS_KEY="server.key") as running:
         yield running
 
 

@@ -24,6 +24,7 @@ Report = Callable[[str], None]
 _READY_TIMEOUT_S = 90.0
 _POLL_S = 0.02
 _PROBE_TIMEOUT_S = 2.0
+_TLS = "TIMBRELAY_RELAY_TLS_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,12 @@ def open_servers(environment: Environment) -> Iterator[Servers]:
         yield servers
 
 
+def _without_tls(environment: Environment) -> Environment:
+    """A certificate is for the name of a server; the local stack has none, and its own commands speak plain HTTP."""
+    kept = {name: value for name, value in environment.variables.items() if not name.startswith(_TLS)}
+    return replace(environment, variables=kept)
+
+
 def _start(
     environment: Environment,
     options: Options,
@@ -130,7 +137,7 @@ def _start(
 ) -> Stack:
     ports = Ports.choose(options.port, options.workers)
     ensure_schema(servers, environment)
-    services = Services.plan(environment, servers, folder.ensure_root_key(), ports)
+    services = Services.plan(_without_tls(environment), servers, folder.ensure_root_key(), ports)
     report("Starting the relay and warming the model")
     for index in range(options.workers):
         supervisor.start(services.worker(index), Tier.SERVICES)
