@@ -40,7 +40,7 @@ from storage.tenancy.api_keys import authenticate
 from storage.tenancy.limits import Limits
 from storage.voices.aliases import set_alias
 from storage.voices.consents import grant_consent
-from storage.voices.voices import disable_voice
+from storage.voices.voices import begin_deletion, disable_voice
 from tests.conftest import STATEMENT, TERMS, MakeTenant, MakeVoice, StartStack, Tenant
 
 EMBEDDING = bytes(1024)
@@ -151,7 +151,10 @@ async def test_a_voice_is_found_by_id_or_alias_and_nobody_elses(
     assert (await find_offered(services, acme.id, "alloy")) == (await find_offered(services, acme.id, str(mine)))
     assert (await find_offered(services, acme.id, "alloy")).aliases == ("alloy",)
     assert (await find_offered(services, acme.id, str(pending))).state is VoiceState.PENDING
-    for name in (str(foreign), "theirs", str(uuid4()), "", "a\0b", "\ud800", "../alloy", "x" * 10_000):
+    going = await make_voice(acme.id, embedding=EMBEDDING)
+    async with database.transaction(tenant=acme.id) as connection:
+        assert await begin_deletion(connection, acme.id, going)
+    for name in (str(foreign), "theirs", str(going), str(uuid4()), "", "a\0b", "\ud800", "../alloy", "x" * 10_000):
         with pytest.raises(UnknownVoice):
             await find_offered(services, acme.id, name)
 
