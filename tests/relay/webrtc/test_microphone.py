@@ -20,11 +20,13 @@ from storage.database import Database
 from storage.encryption.keyring import Keyring
 from storage.settings import Settings
 from storage.voices.consents import grant_consent
+from tests.browser import open_browser
 from tests.conftest import DEADLINE_S, STATEMENT, TERMS, MakeTenant, RunningStack, StartStack, Tenant
 from tests.relay.webrtc.listening import Listener, connect_whep
 
 OWN_RELAY = True
-RECORDING = Path(__file__).resolve().parents[3] / "samples" / "reference-high.wav"
+ROOT = Path(__file__).resolve().parents[3]
+RECORDING = ROOT / "samples" / "reference-high.wav"
 RATE = 48_000
 
 
@@ -137,3 +139,21 @@ async def test_what_cannot_be_enrolled_is_told(http: httpx2.AsyncClient, make_te
         await listener.until_connected()
         listener.say(type="capture", action="start", consent=consent, name="x")
         assert (await next_error(listener))["code"] == "insufficient_scope"
+
+
+@pytest.mark.timeout(90)
+async def test_a_browsers_microphone_becomes_a_voice(
+    stack: RunningStack, tenant: Tenant, consent: str, tmp_path: Path
+) -> None:
+    """What getUserMedia gives goes over WebRTC and is enrolled."""
+
+    def capture_there() -> dict[str, Any]:
+        with open_browser(RECORDING, tmp_path / "profile", again=True) as chrome:
+            chrome.get(f"{stack.relay_url}/v1/openapi.json")
+            script = (ROOT / "tests" / "browser_capture.js").read_text()
+            told: dict[str, Any] = chrome.execute_async_script(script, "/v1/whep", tenant.key, consent, 8)
+            return told
+
+    captured = await asyncio.to_thread(capture_there)
+    assert captured["type"] == "captured" and captured["state"] == "ready", captured
+    assert 7.5 < captured["seconds"] < 8.5
