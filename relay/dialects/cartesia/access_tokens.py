@@ -104,7 +104,7 @@ async def _check_count(connection: AsyncConnection, tenant: UUID) -> None:
     query = select(func.count()).select_from(api_keys).where(*live, api_keys.c.revoked_at.is_(None))
     if (await connection.scalar(query) or 0) >= MAX_TOKENS:
         text = f"you have {MAX_TOKENS:,} access tokens that have not ended yet; ask for shorter lives (`expires_in`)"
-        raise Refused("too_many_contexts", text, retry_after_ms=_RETRY_MS)
+        raise Refused("rate_limited", text, retry_after_ms=_RETRY_MS)
 
 
 def _check_grants(grants: Grants | None) -> None:

@@ -70,7 +70,13 @@ def test_speed_shortens_the_audio_and_the_times(wire: Wire) -> None:
     wire.end("c")
     frames = wire.run()
     assert len(audio(frames)) == len(sound(FIRST)) // 2
-    assert [start for _, start, _ in words(frames)] == [0.0, 0.04, 0.08, 0.12, 0.16]
+    assert [(start, end) for _, start, end in words(frames)] == [
+        (0.0, 0.03),
+        (0.04, 0.07),
+        (0.08, 0.11),
+        (0.12, 0.15),
+        (0.16, 0.19),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -203,6 +209,39 @@ def test_a_context_that_waits_for_its_listener_keeps_its_place(wire: Wire) -> No
     wire.run()
     wire.pass_time(1.0)
     assert len(wire.session.keys) == 1
+
+
+def test_slow_speech_is_listened_to_for_longer(wire: Wire) -> None:
+    """0.4 s at 0.6 of the speed are heard after 0.67 s, and a second after that the place is free."""
+    wire.say("c", FIRST, flush=True, generation_config={"speed": 0.6})
+    wire.run()
+    wire.pass_time(1.5)
+    assert len(wire.session.keys) == 1
+    wire.pass_time(0.25)
+    assert wire.session.keys == frozenset()
+
+
+def test_the_delay_counts_from_what_is_still_held(wire: Wire) -> None:
+    """Not from a sentence that the text itself has ended, and that is spoken."""
+    wire.say("c", f"{FIRST} So")
+    wire.work()
+    wire.tell()
+    assert wire.spoken == [FIRST]
+    wire.pass_time(1.0)
+    wire.say("c", " it is. Yes")
+    wire.work()
+    wire.tell()
+    wire.pass_time(2.5)
+    assert wire.run() == []
+    wire.pass_time(0.75)
+    wire.run()
+    assert wire.spoken == [FIRST, "So it is.", "Yes"]
+
+
+def test_nothing_is_done_with_a_context_before_it_is_open(wire: Wire) -> None:
+    """Its voice is still being looked for when its delay is over."""
+    wire.face.hear(wire.write("c", "Half a", max_buffer_delay_ms=100), wire.clock.now)
+    assert wire.face.tick(wire.clock.now + 10) == []
 
 
 def test_the_rest_of_the_audio_comes_when_a_context_falls_silent(wire: Wire) -> None:
@@ -454,6 +493,31 @@ def test_what_has_no_effect_here_is_taken(wire: Wire) -> None:
         voice={"mode": "id", "id": "nina", "__experimental_controls": {"speed": "fast"}},
         normalization="auto",
     )
+    wire.end()
+    assert kinds(wire.run()) == ["chunk", "done"]
+
+
+def test_a_stream_of_tokens_that_never_ends_has_an_end(wire: Wire) -> None:
+    """A context takes 100,000 characters; the id is free after that."""
+    for _ in range(11):
+        wire.say("c", "word " * 2000)
+    [frame] = [frame for frame in wire.tell() if frame["type"] == "error"]
+    assert (frame["error_code"], frame["context_id"], frame["done"]) == ("transcript_too_long", "c", False)
+
+
+def test_a_voice_that_may_not_be_heard_any_more_ends_its_contexts(wire: Wire) -> None:
+    """Deleted, disabled or withdrawn in the middle of a sentence."""
+    wire.say("c", FIRST)
+    wire.end()
+    wire._take(wire.session.silence(VOICE.voice))
+    [frame] = [frame for frame in wire.run() if frame["type"] == "error"]
+    assert (frame["error_code"], frame["status_code"]) == ("voice_unavailable", 409)
+
+
+def test_a_relay_that_is_going_to_stop_says_nothing_of_it(wire: Wire) -> None:
+    """Cartesia's clients have no word for it; what has begun is finished."""
+    wire.say("c", FIRST)
+    wire._take(wire.session.drain(5.0))
     wire.end()
     assert kinds(wire.run()) == ["chunk", "done"]
 

@@ -226,7 +226,7 @@ async def test_tokens_have_a_bound(http: Http, acme: Speaking, database: Databas
     ]
     async with database.transaction(tenant=acme.tenant.id) as connection:
         await connection.execute(insert(api_keys), rows)
-    told = find_error(await http.post("/access-token", json={}), 429, "concurrency_limited")
+    told = find_error(await http.post("/access-token", json={}), 429, "rate_limited")
     assert "expires_in" in told
     async with database.transaction(tenant=acme.tenant.id) as connection:
         past = datetime.now(UTC) - timedelta(seconds=1)

@@ -63,10 +63,14 @@ class Wire:
         self.admission.observe({"worker": WorkerLoad(100, 0, 0.0)}, {}, self.admission.demand(), 0)
 
     def say(self, context: object = "c", transcript: object = "", **more: object) -> None:
+        """Send a generation request."""
+        self.send(self.write(context, transcript, **more))
+
+    def write(self, context: object = "c", transcript: object = "", **more: object) -> str:
         """A generation request, in the voice and the format of the tests where it does not say otherwise."""
         message = {"context_id": context, "transcript": transcript, "model_id": "sonic-3", "continue": True}
         voice = {"mode": "id", "id": str(VOICE.voice)}
-        self.send(json.dumps({**message, "voice": voice, "output_format": RAW, "language": "en", **more}))
+        return json.dumps({**message, "voice": voice, "output_format": RAW, "language": "en", **more})
 
     def end(self, context: str = "c", transcript: str = "") -> None:
         """As Pipecat ends a turn, and with a space as LiveKit does."""
