@@ -106,6 +106,15 @@ async def test_events_are_the_frames_of_the_websocket(http: Http, acme: Speaking
     assert {event["context_id"] for event in plain} == {None}
 
 
+async def test_tags_are_not_spoken(http: Http, acme: Speaking) -> None:
+    """Pauses, emotions, speeds and the like have no effect here; what they hold is read."""
+    tagged = '<emotion value="happy" />Good morning. <speed ratio="1.2"/>This is a <spell>short</spell> test.'
+    heard, plain = [len((await _speak(http, acme, transcript=text)).content) for text in (tagged, TEXT)]
+    assert abs(heard - plain) < 48_000 * 0.5
+    events = _events(await _speak(http, acme, "/tts/sse", transcript=tagged, add_timestamps=True))
+    assert all(word in tagged for word, _, _ in words(events, None))
+
+
 async def test_what_cannot_be_spoken_is_an_error_over_http(http: Http, acme: Speaking) -> None:
     """Before anything else is sent, with the field that is at fault."""
     cases: list[tuple[dict[str, Any], int, str, str]] = [

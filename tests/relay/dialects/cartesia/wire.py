@@ -175,7 +175,7 @@ def audio(frames: list[Frame], context: str = "c") -> bytes:
     return b"".join(map(base64.b64decode, chunks))
 
 
-def words(frames: list[Frame], context: str = "c") -> list[tuple[str, float, float]]:
+def words(frames: list[Frame], context: str | None = "c") -> list[tuple[str, float, float]]:
     """Its words with their times."""
     own = [frame for frame in frames if frame["type"] == "timestamps" and frame["context_id"] == context]
     told = [frame["word_timestamps"] for frame in own]
