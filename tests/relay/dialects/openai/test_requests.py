@@ -6,10 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from relay.audio.formats import Codec
-from relay.dialects.openai.errors import describe, find_status
-from relay.dialects.openai.requests import FORMATS, MAX_BODY_BYTES, MAX_INPUT, parse_speech
+from relay.dialects.openai.errors import answer_error, describe, find_status
+from relay.dialects.openai.requests import FORMATS, MAX_BODY_BYTES, MAX_INPUT, SpeechRequest, parse_speech
 from relay.errors import RelayError
 
 ASKED = {"model": "tts-1", "input": "Hello.", "voice": "alloy"}
@@ -111,3 +113,35 @@ def test_the_longest_text_fits_however_it_is_spelt() -> None:
     raw = json.dumps({**ASKED, "input": text, "instructions": text}).encode()
     assert len(raw) < MAX_BODY_BYTES
     assert parse_speech(raw).input == text
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(), max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+_FIELDS = st.sampled_from([*SpeechRequest.model_fields, "more"])
+
+
+@given(st.dictionaries(_FIELDS, _VALUES) | _VALUES, st.booleans())
+def test_whatever_is_sent_is_a_request_or_a_bad_one(value: Any, complete: bool) -> None:
+    """Nothing but what a client is told comes of it, and whatever it is told can be written."""
+    if complete and isinstance(value, dict):
+        value = {**ASKED, **value}
+    try:
+        parse_speech(json.dumps(value).encode())
+    except RelayError as error:
+        assert answer_error(error).status_code == 400
+
+
+@given(st.binary(max_size=64))
+def test_whatever_bytes_are_sent_are_a_bad_request(raw: bytes) -> None:
+    """They are no request, unless by a miracle."""
+    assert find_status(_refusal(raw)) == 400
+
+
+def test_a_number_beyond_every_float_is_out_of_bounds() -> None:
+    """However it is written."""
+    for number in ("1e400", "1" + "0" * 400, "1" + "0" * 5000):
+        raw = f'{{"input": "a", "voice": "b", "speed": {number}}}'.encode()
+        assert find_status(_refusal(raw)) == 400
