@@ -135,7 +135,8 @@ class _Connection:
             raise HangUp(POLICY_VIOLATION, NOT_READING) from error
 
     async def _watch(self) -> None:
-        raise await self._conversation.ending
+        # Shielded: who is cancelled while waiting for it must not end it for those who may still come.
+        raise await asyncio.shield(self._conversation.ending)
 
     async def _close(self, ending: HangUp) -> None:
         if self._socket.client_state is WebSocketState.DISCONNECTED:
