@@ -49,8 +49,10 @@ class Context:
         self.state = State.SILENT
         self.stretch: Stretch | None = None
         """The one that speaks; none while it is silent."""
+        self.spoke = False
+        """Whether anything was heard of the stretches before this one."""
         self.spoken_s = 0.0
-        """The audio of the stretches before this one."""
+        """Their audio."""
         self.flushed = 0
         """How many flushes are answered."""
         self._flushes = 0
@@ -70,6 +72,7 @@ class Context:
     def fall_silent(self) -> None:
         """The stretch has said all it had."""
         self.move(State.SILENT)
+        self.spoke = self.spoke or (self.stretch is not None and self.stretch.samples > 0)
         self.stretch = None
 
     def count_flush(self) -> int:

@@ -148,7 +148,9 @@ class CartesiaFace:
             yield self._answer(frames.flush_done(context.id, context.flushed), NothingToSay())
         if not message.more:
             self._forget(context)
-            yield self._answer(frames.done(context.id), NothingToSay())
+            failure = NothingToSay()
+            end = frames.done(context.id) if context.spoke else frames.error(failure, context.id, self.request)
+            yield self._answer(end, failure)
 
     def _refuse(self, context: str | None, error: RelayError) -> Iterator[Command]:
         if context is not None:

@@ -283,6 +283,17 @@ def test_words_without_a_sound_are_an_error_that_livekit_raises(wire: Wire) -> N
         assert (frame["type"], frame["done"], frame["error_code"]) == ("error", False, "transcript_empty")
 
 
+def test_a_context_that_has_never_spoken_does_not_end_well(wire: Wire) -> None:
+    """Also where its place was given back before its client ended it."""
+    wire.say("c", "🎉", max_buffer_delay_ms=0)
+    assert kinds(wire.run()) == ["flush_done"]
+    wire.pass_time(2)
+    assert wire.session.keys == frozenset()
+    wire.end()
+    [frame] = wire.run()
+    assert (frame["type"], frame["done"], frame["error_code"]) == ("error", False, "transcript_empty")
+
+
 def test_what_has_ended_is_not_ended_twice(wire: Wire) -> None:
     """Pipecat ends its turn again after an error, and after `done`."""
     wire.say("c", FIRST)
