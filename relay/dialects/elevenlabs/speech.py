@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from relay.api.answers import JSON
-from relay.api.bodies import read_json
+from relay.api.bodies import parse_json, parse_model, receive
 from relay.audio.encoding import load_codec
 from relay.dialects.attention import utter_while_there
 from relay.dialects.elevenlabs.alignment import Tile
@@ -25,11 +25,13 @@ from relay.doors.http_audio import StreamedAnswer
 from relay.doors.reception import Reception
 from relay.doors.utterance import Utterance
 from relay.entrance.authentication import find_origin
-from relay.errors import NothingToSay
+from relay.errors import NothingToSay, TextTooLong
 from relay.speaking.events import Audio, Done, SentenceBegun, SentenceEnded
 
 MAX_TEXT = 40_000
 """Characters of one request: what ElevenLabs' fastest model takes."""
+MAX_BODY_BYTES = 256 * 1024
+"""As many characters at six bytes each, as JSON may write them."""
 _PATH = "/v1/text-to-speech/{voice}"
 _BASE64_BYTES = 3
 
@@ -76,7 +78,9 @@ class SpeechDoor:
     async def _begin(self, request: Request) -> tuple[Utterance, Voicing, str]:
         visitor = await self._reception.admit(need_key(request), find_origin(request))
         options = read_options(request.query_params)
-        asked = await read_json(request, SpeechRequest)
+        too_long = TextTooLong(MAX_TEXT, "request")
+        raw = b"".join([part async for part in receive(request, MAX_BODY_BYTES, too_long)])
+        asked = parse_model(SpeechRequest, parse_json(raw))
         check_text(asked.text, MAX_TEXT, "request")
         if not asked.text.strip():
             raise NothingToSay

@@ -130,8 +130,6 @@ class Turn:
 
     def tell(self, event: Event) -> list[str]:
         """What the client is sent for an event of this context."""
-        if self.state is TurnState.ENDED:
-            return []
         match event:
             case SentenceBegun():
                 self._voicing.aligner.begin(event.sentence, event.start, event.end)

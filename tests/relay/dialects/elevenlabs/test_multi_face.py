@@ -171,6 +171,7 @@ def test_closing_twice_stops_what_is_still_spoken(multi: Desk) -> None:
     multi.say(context_id="a", close_context=True)
     multi.say(context_id="a", close_context=True)
     assert len(finals(multi.frames, "a")) == 1
+    assert len([command for command in multi.commands if isinstance(command, Cancel)]) == 1
     assert not multi.jobs
 
 
@@ -262,6 +263,18 @@ def test_a_context_says_when_it_was_used_before(multi: Desk) -> None:
     assert multi.frames[-1]["isFinal"]
 
 
+def test_a_context_that_waited_goes_on_with_the_next_message(multi: Desk) -> None:
+    """Whatever that is about; it does not wait for time to pass."""
+    for text in ("The first of them. ", "The second one. "):
+        multi.say(text=text, context_id="a")
+        multi.say(context_id="a", flush=True)
+        multi.say(context_id="a", close_context=True)
+    multi.speak()
+    multi.say(text="")
+    multi.speak()
+    assert read_text(multi.frames) == "The first of them. The second one. "
+
+
 def test_settings_that_change_end_the_connection(multi: Desk) -> None:
     """The same again, or none, is no change."""
     begin(multi, "a", voice_settings={"stability": 0.5, "speed": 1.1})
@@ -327,7 +340,7 @@ def test_a_context_in_which_nothing_is_said_is_closed() -> None:
     for _ in range(4):
         desk.wait(3)
         desk.say(text="", context_id="a")
-    assert len(finals(desk.frames, "b")) == 1
+    assert [frame.get("error") for frame in finals(desk.frames, "b")] == [None]
     desk.wait(6)
     desk.speak()
     assert len(finals(desk.frames, "a")) == 1
@@ -431,11 +444,12 @@ def test_sentences_of_auto_mode_are_not_glued_together() -> None:
     begin(desk, "a", "This is the first one.")
     assert len(desk.jobs) == 1
     desk.say(text="And here is another!", context_id="a")
+    desk.say(text="Yes.", context_id="a")
     desk.say(text="Bye.", context_id="a")
     desk.say(context_id="a", flush=True)
     desk.say(context_id="a", close_context=True)
     desk.speak()
-    assert read_text(desk.frames) == "This is the first one. And here is another! Bye. "
+    assert read_text(desk.frames) == "This is the first one. And here is another! Yes. Bye. "
 
 
 def test_tokens_are_passed_on_as_they_are(multi: Desk) -> None:
@@ -458,6 +472,17 @@ def test_breaks_are_silence_where_they_were_asked_for() -> None:
     assert read_text(desk.frames).split() == ["Good", "morning.", "Good", "evening."]
     clock_ms = sum(a["charStartTimesMs"][-1] + a["charDurationsMs"][-1] for f in desk.frames if (a := f["alignment"]))
     assert clock_ms == spoken_ms + 500
+
+
+def test_a_break_is_as_long_at_any_speed() -> None:
+    """What was asked for in seconds is not scaled."""
+    desk = open_multi(enable_ssml_parsing="true")
+    begin(desk, "a", 'Good morning. <break time="2s"/> Good evening. ', voice_settings={"speed": 2.0})
+    desk.say(context_id="a", flush=True)
+    desk.say(context_id="a", close_context=True)
+    desk.speak()
+    length_ms = (4 * WORD_MS + 2 * TAIL_MS) / 2 + 2000
+    assert len(read_audio(desk.frames)) == pytest.approx(BYTES_PER_MS * length_ms, abs=2 * BYTES_PER_MS)
 
 
 def test_tags_are_text_where_nobody_asked_for_them(multi: Desk) -> None:
