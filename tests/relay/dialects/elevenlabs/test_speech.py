@@ -98,6 +98,13 @@ async def test_speed_is_honoured_and_the_other_settings_passed_over(http: Http, 
     assert (await post(http, acme.voice, voice_settings=None)).content == plain.content
 
 
+async def test_tags_are_not_read_aloud(http: Http, acme: Speaking) -> None:
+    """A break has no effect over HTTP, but that it may part two sentences."""
+    plain = await post(http, acme.voice, text="Good morning. Good evening.")
+    tagged = await post(http, acme.voice, text='<speak>Good morning. <break time="1.5s"/> Good evening.</speak>')
+    assert len(tagged.content) == pytest.approx(len(plain.content), abs=0.5 * 48_000)
+
+
 async def test_what_is_not_known_is_passed_over(http: Http, acme: Speaking) -> None:
     """In the body and in the query."""
     query = {"output_format": "pcm_24000", "optimize_streaming_latency": "3", "enable_logging": "false", "x": "y"}
