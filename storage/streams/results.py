@@ -27,7 +27,7 @@ from storage.redis import (
 from storage.streams.wire import Job, Result, decode_result, encode
 
 MAX_LENGTH = 8192
-"""About 30 MB of chunks, many seconds ahead of any reader that lives."""
+"""About 30 MB of chunks (45 with mel frames), many seconds ahead of any reader that lives."""
 _READ_COUNT = 256
 TOMBSTONE_TTL_S = 120
 _FLUSH_LIMIT = 64

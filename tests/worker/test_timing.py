@@ -106,12 +106,12 @@ def test_every_sounding_word_is_told_once_in_order_within_the_audio(text: str, s
 
 @pytest.mark.parametrize("text", [TEXTS[3], TEXTS[8]])
 def test_a_word_comes_soon_after_it_was_said(text: str) -> None:
-    """Words come while the sentence goes on: each at most 250 ms of sound after its end."""
+    """Words come while the sentence goes on: each at most half a second of sound after its end."""
     heard = 0
     for chunk in alone(text, 0):
         heard += len(chunk.pcm) // 2
         for timing in chunk.words:
-            assert heard * 1000 / SAMPLE_RATE - timing.end_ms < 250 or chunk.last
+            assert heard * 1000 / SAMPLE_RATE - timing.end_ms < 500 or chunk.last
 
 
 @pytest.mark.parametrize("text", [TEXTS[0], TEXTS[4], TEXTS[9]])
