@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import secrets
 import signal
 import sys
@@ -20,6 +21,7 @@ from relay.app import make_app
 from relay.certificate import prepare_tls
 from relay.clock import SystemClock
 from relay.doors.conversation import Limits
+from relay.doors.http_audio import is_news
 from relay.doors.reception import Reception
 from relay.entrance.admission import Admission, Bounds
 from relay.entrance.gate import Gate
@@ -147,6 +149,7 @@ async def _serve(app: Starlette, hub: Hub, gate: Gate, settings: Settings) -> No
             ssl_keyfile=settings.relay_tls_key if settings.relay_tls_key != Path() else None,
         )
     )
+    logging.getLogger("uvicorn.error").addFilter(is_news)
     listener = listen(settings.relay_host, settings.relay_port, "TIMBRELAY_RELAY_PORT")
     loop = asyncio.get_running_loop()
     asked_to_stop = asyncio.Event()

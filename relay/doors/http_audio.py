@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
 
 import structlog
@@ -22,6 +23,11 @@ _NEVER_STORED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 class BrokenTransfer(Exception):
     """Raised into the server so that it breaks the connection off: the client sees that the audio is not whole."""
+
+
+def is_news(record: logging.LogRecord) -> bool:
+    """A filter for the server's log: a transfer that was broken off on purpose has been told of already."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], BrokenTransfer)
 
 
 class StreamedAnswer(Response):
@@ -70,6 +76,7 @@ class StreamedAnswer(Response):
             log.warning("speech over HTTP broke off", code=error.code)
             raise BrokenTransfer from error
         except TimeoutError as error:
+            log.info("speech over HTTP was not read")
             raise BrokenTransfer from error
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -9,6 +9,7 @@ import structlog
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from relay import metrics
+from relay.cancellation import end
 from relay.doors.codecs import load_codec_for
 from relay.doors.conversation import FAULT, INTERNAL_ERROR, NOT_READING, POLICY_VIOLATION, Conversation
 from relay.doors.face import Close, Face, Frame, Sent
@@ -73,9 +74,7 @@ class _Connection:
                 task.result()
         finally:
             self._conversation.on_tick = None
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end(tasks)
 
     async def _listen(self, first: Frame | None) -> None:
         if first is not None:

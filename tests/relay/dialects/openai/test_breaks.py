@@ -38,6 +38,7 @@ async def test_what_breaks_off_is_a_broken_transfer(stream_format: str, stack: R
                     heard += piece
     stack.resume("worker")
     assert count_contexts(stack) == 0
+    assert "Traceback" not in stack.log.read_text()
     if stream_format == "sse":
         *_, last = [block for block in heard.decode().split("\n\n") if block]
         event = json.loads(last.removeprefix("data: "))
