@@ -73,6 +73,11 @@ class Aligner:
         self._paused_ms = 0
         self._owes_space = False
 
+    @property
+    def left(self) -> str:
+        """The text whose characters are in no tile yet."""
+        return self._text
+
     def push(self, text: str) -> None:
         """The text as it was pushed to the context."""
         self._text += text

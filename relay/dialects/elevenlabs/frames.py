@@ -41,13 +41,15 @@ def final_frame(naming: Naming) -> str:
     return _write(frame, naming)
 
 
-def error_frame(naming: Naming, error: RelayError, *, final: bool) -> str:
-    """What went wrong; `final` where the context has ended with it."""
+def error_frame(naming: Naming, error: RelayError, *, final: bool, unspoken: str = "") -> str:
+    """What went wrong; `final` where the context has ended with it, `unspoken` the text that it leaves unsaid."""
     frame: dict[str, Any] = {"message": error.message, "error": spell(error).code, "code": close_code(error)}
     if error.field is not None:
         frame["param"] = error.field
     if error.retry_after_ms is not None:
         frame["retry_after_ms"] = error.retry_after_ms
+    if unspoken:
+        frame["unspoken"] = unspoken
     if final:
         frame |= {"audio": None, "isFinal": True, "is_final": True}
     return _write(frame, naming)

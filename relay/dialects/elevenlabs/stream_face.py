@@ -51,8 +51,9 @@ class StreamFace:
     def tell(self, event: Event) -> Sequence[Sent]:
         """The frames of the text; the last one is followed by the close that tells how it went."""
         if isinstance(event, Failed):
-            code, reason = close_code(event.error), close_reason(event.error)
-            return (error_frame({}, event.error, final=False), Close(code, reason))
+            unspoken = "" if self._turn is None else self._turn.unspoken
+            frame = error_frame({}, event.error, final=False, unspoken=unspoken)
+            return (frame, Close(close_code(event.error), close_reason(event.error)))
         if self._turn is None:
             return ()
         told: list[Sent] = list(self._turn.tell(event))

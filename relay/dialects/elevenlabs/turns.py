@@ -124,6 +124,11 @@ class Turn:
         return self.spoke and flushed
 
     @property
+    def unspoken(self) -> str:
+        """The text of which nothing was told yet when it was heard."""
+        return self._voicing.aligner.left
+
+    @property
     def is_spoken_out(self) -> bool:
         """Whether it is closed, and only there to be heard to its end."""
         return self.state is TurnState.CLOSED and not self._cancelled
@@ -145,13 +150,17 @@ class Turn:
             case Cancelled():
                 self._move(TurnState.ENDED)
                 if self.verdict is not None:
-                    return [error_frame(self.naming, self.verdict, final=True)]
+                    return [self._fail(self.verdict)]
                 return [final_frame(self.naming)]
             case Failed():
-                if event.ended:
-                    self._move(TurnState.ENDED)
-                return [error_frame(self.naming, event.error, final=event.ended)]
+                if not event.ended:
+                    return [error_frame(self.naming, event.error, final=False)]
+                self._move(TurnState.ENDED)
+                return [self._fail(event.error)]
         return []
+
+    def _fail(self, error: RelayError) -> str:
+        return error_frame(self.naming, error, final=True, unspoken=self.unspoken)
 
     def _sound(self, audio: bytes, tile: Tile | None) -> list[str]:
         if not audio and tile is None:

@@ -396,6 +396,15 @@ def test_a_failure_is_told_with_its_context_and_seen_by_who_reads_no_errors(mult
     assert multi.closed.reason == "not this one"
 
 
+def test_an_error_holds_the_text_that_it_leaves_unsaid(multi: Desk) -> None:
+    """So that a client can say it on another connection (CQ8)."""
+    begin(multi, "a", "The first sentence is here. The second one follows. ")
+    multi.say(text="And then comes the third. ", context_id="a", flush=True)
+    multi.speak_sentence()
+    multi.fail()
+    assert multi.frames[-1]["unspoken"] == "The second one follows. And then comes the third. "
+
+
 def test_a_voice_that_is_gone_is_an_error_of_the_context() -> None:
     """The socket was opened while it was there."""
     desk = open_multi()

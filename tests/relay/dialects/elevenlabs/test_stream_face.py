@@ -104,6 +104,7 @@ def test_a_failure_in_the_middle_is_the_last_frame(stream: Desk) -> None:
     stream.fail()
     assert read_audio(stream.frames)
     assert stream.frames[-1]["error"] == "synthesis_failed"
+    assert stream.frames[-1]["unspoken"] == "Thank you for calling. "
     assert not any(frame.get("isFinal") for frame in stream.frames)
     assert stream.closed is not None
     assert stream.closed.code == 1008
