@@ -85,6 +85,7 @@ class Link:
     async def answer(self, offer: str) -> str:
         """The answer, with all candidates of ours; raises InvalidRequest for an offer that leads to none."""
         taken = read_offer(offer)
+        self._candidates = taken.count("a=candidate:")
         try:
             await self._connection.setRemoteDescription(RTCSessionDescription(taken, "offer"))
             for transceiver in self._connection.getTransceivers():

@@ -18,6 +18,7 @@ from relay.webrtc.enrolment import Enrolment
 from relay.webrtc.floor import Floor
 from relay.webrtc.ice_servers import IceServer
 from relay.webrtc.life import Ending
+from relay.webrtc.memory import Giver, set_aside
 from relay.webrtc.peer import Peer, Wishes
 from relay.webrtc.terms import WebrtcTerms
 
@@ -47,6 +48,8 @@ class Peers:
         self._terms = terms
         self._seats: dict[str, Seat] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._giver = Giver()
+        set_aside()
 
     def __len__(self) -> int:
         return len(self._seats)
@@ -101,6 +104,7 @@ class Peers:
             await seat.peer.run()
         finally:
             self._leave(seat)
+            self._giver.note_end()
 
     def _leave(self, seat: Seat) -> None:
         if self._seats.pop(seat.name, None) is not None:
