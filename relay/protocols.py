@@ -40,6 +40,16 @@ class PromptHttp(H11Protocol):
         self._head_due.cancel()
         super().handle_websocket_upgrade(event)
 
+    def send_400_response(self, msg: str) -> None:
+        """What comes is no HTTP any more: whoever handles the request it came with has nobody left to answer."""
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is waited for any more."""
         self._head_due.cancel()

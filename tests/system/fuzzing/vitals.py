@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,15 +33,15 @@ class Vitals:
         self._read = stack.log.stat().st_size
         self._secrets = (CANARY, *secrets)
 
-    async def settle(self) -> None:
+    async def settle(self, within_s: float = SETTLED_S) -> None:
         """Wait until nobody and nothing of them is left; fails when something is."""
         async with httpx2.AsyncClient(timeout=10) as client:
             try:
-                async with asyncio.timeout(SETTLED_S):
+                async with asyncio.timeout(within_s):
                     while any((left := await self._gauges(client)).values()):  # noqa: ASYNC110
                         await asyncio.sleep(0.05)
             except TimeoutError:
-                pytest.fail(f"still there after {SETTLED_S} s: {left}")
+                pytest.fail(f"still there after {within_s} s: {left}")
 
     def check(self) -> None:
         """The processes are those that were started, and their log has neither a fault nor a secret."""
@@ -50,8 +51,7 @@ class Vitals:
         with self._stack.log.open(encoding="utf-8", errors="replace") as log:
             log.seek(self._read)
             lines = log.read().splitlines()
-        faults = [number for number, line in enumerate(lines) if _FAULTS.search(line)]
-        assert not faults, "\n".join(lines[max(0, faults[0] - 3) : faults[0] + 60])
+        assert [_shorten(line) for line in lines if _FAULTS.search(line)] == []
         told = [line for line in lines for secret in self._secrets if secret in line]
         assert not told, told[0]
 
@@ -73,3 +73,12 @@ class Vitals:
         return {
             name: float(found[1]) if (found := re.search(rf"^{name} (\S+)$", text, re.M)) else 0 for name in _GAUGES
         }
+
+
+def _shorten(line: str) -> str:
+    """An event of the log, and of a traceback its last lines."""
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return line
+    return f"{event['event']}: {' '.join(event.get('exception', '').splitlines()[-6:])}"
