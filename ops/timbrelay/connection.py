@@ -18,6 +18,7 @@ from timbrelay.events import (
     Done,
     Event,
     Failed,
+    Flushed,
     Hello,
     Opened,
     ProtocolFault,
@@ -29,7 +30,7 @@ from timbrelay.events import (
     parse_message,
 )
 
-ContextEvent = Sentence | Words | Chunk | SentenceEnd | Done | Cancelled
+ContextEvent = Sentence | Words | Chunk | SentenceEnd | Flushed | Done | Cancelled
 
 _QUEUE_EVENTS = 1024
 _OPEN_TIMEOUT_S = 30.0
@@ -52,6 +53,12 @@ class Context:
         self.voice = voice
         self.number = -1
         self.version = 0
+        self.token = ""
+        """Resumes it over another connection, see `Connection.resume`."""
+        self.characters = 0
+        """How much of its text the relay had when it was opened: more than none only after a resume."""
+        self.place = (0, -1)
+        """Sentence and chunk of the last audio that has come."""
         self._connection = connection
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._events: asyncio.Queue[ContextEvent | OpsError] = asyncio.Queue(_QUEUE_EVENTS)
@@ -96,6 +103,8 @@ class Context:
         elif isinstance(event, Failed):
             await self._events.put(event.error)
         elif not isinstance(event, Hello | Opened):
+            if isinstance(event, Chunk):
+                self.place = (event.sentence, event.number)
             await self._events.put(event)
 
     def fail(self, error: OpsError) -> None:
@@ -110,6 +119,7 @@ class Context:
     def _open(self, event: Event | Chunk | OpsError) -> None:
         if isinstance(event, Opened):
             self.number, self.version = event.number, event.version
+            self.token, self.characters = event.resume, event.characters
             self._opened.set_result(None)
             return
         error = event.error if isinstance(event, Failed) else event
@@ -135,11 +145,14 @@ class Connection:
         """Begins a context. Raises RelayError when it is refused, ConnectionLost when the connection ends."""
         self._made += 1
         name = name or f"c{self._made}"
-        context = self._contexts[name] = Context(self, name, voice)
-        await self.send({"type": "open", "context": name, "voice": voice})
-        async with asyncio.timeout(_OPEN_TIMEOUT_S):
-            await context.wait_opened()
-        return context
+        return await self._begin(Context(self, name, voice), {"type": "open", "voice": voice})
+
+    async def resume(self, lost: Context) -> Context:
+        """Goes on with a context whose connection was lost, behind the last chunk that came. Raises as `open`."""
+        sentence, chunk = lost.place
+        context = Context(self, lost.name, lost.voice)
+        context.place = lost.place
+        return await self._begin(context, {"type": "resume", "token": lost.token, "sentence": sentence, "chunk": chunk})
 
     async def send(self, message: dict[str, Any]) -> None:
         """Sends one message. Raises ConnectionLost."""
@@ -162,6 +175,13 @@ class Connection:
         finally:
             for context in self._contexts.values():
                 context.fail(failure)
+
+    async def _begin(self, context: Context, message: dict[str, Any]) -> Context:
+        self._contexts[context.name] = context
+        await self.send({**message, "context": context.name})
+        async with asyncio.timeout(_OPEN_TIMEOUT_S):
+            await context.wait_opened()
+        return context
 
     async def _dispatch(self, event: Event | Chunk | None) -> None:
         if event is None:

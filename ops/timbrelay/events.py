@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import struct
 from dataclasses import dataclass
@@ -58,6 +59,10 @@ class Opened:
     number: int
     voice: str
     version: int
+    resume: str = ""
+    """Resumes the context over another connection."""
+    characters: int = 0
+    """How much of its text has arrived: after a resume, send what comes behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,14 @@ class SentenceEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class Flushed:
+    """All that was sent before a flush is spoken; `flush` is its number within the context, from 0."""
+
+    context: str
+    flush: int
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """All of the context is spoken."""
 
@@ -144,11 +157,13 @@ class Failed:
 
     context: str | None
     error: RelayError
+    unspoken: tuple[int, int] | None = None
+    """What of the context's text was not heard to its end."""
 
 
-Event = Hello | Opened | Sentence | Words | SentenceEnd | Done | Cancelled | Failed
+Event = Hello | Opened | Sentence | Words | SentenceEnd | Flushed | Done | Cancelled | Failed
 
-_Kind = Hello | Opened | Sentence | SentenceEnd | Done | Cancelled
+_Kind = Hello | Opened | Sentence | SentenceEnd | Flushed | Done | Cancelled
 Known = TypeVar("Known", bound=_Kind | Word)
 
 _KINDS: dict[str, type[_Kind]] = {
@@ -156,6 +171,7 @@ _KINDS: dict[str, type[_Kind]] = {
     "opened": Opened,
     "sentence": Sentence,
     "sentence_end": SentenceEnd,
+    "flushed": Flushed,
     "done": Done,
     "cancelled": Cancelled,
 }
@@ -166,7 +182,9 @@ def parse_message(text: str) -> Event | None:
     try:
         message: dict[str, Any] = json.loads(text)
         if message["type"] == "error":
-            return Failed(message.get("context"), parse_error(message))
+            unspoken = message.get("unspoken")
+            span = None if unspoken is None else (int(unspoken["start"]), int(unspoken["end"]))
+            return Failed(message.get("context"), parse_error(message), span)
         if message["type"] == "words":
             words = tuple(_read(Word, word) for word in message["words"])
             return Words(message["context"], message["sentence"], words)
@@ -177,7 +195,8 @@ def parse_message(text: str) -> Event | None:
 
 
 def _read(kind: type[Known], fields: dict[str, Any]) -> Known:
-    return kind(**{name: fields[name] for name in kind.__slots__})
+    optional = {field.name for field in dataclasses.fields(kind) if field.default is not dataclasses.MISSING}
+    return kind(**{name: fields[name] for name in kind.__slots__ if name in fields or name not in optional})
 
 
 def parse_error(fields: dict[str, Any]) -> RelayError:

@@ -147,6 +147,39 @@ async def test_a_lost_connection_is_told_with_its_code() -> None:
             await context.send("too late")
 
 
+async def test_a_lost_context_is_resumed_behind_what_has_come() -> None:
+    """Over another connection, by its token; the place of the last chunk is named."""
+    asked: list[dict[str, object]] = []
+
+    async def script(socket: ServerConnection) -> None:
+        message = json.loads(await socket.recv())
+        asked.append(message)
+        opened = {"number": 4, "voice": "v", "version": 1, "resume": f"token-{len(asked)}", "characters": 12}
+        await send(socket, "opened", message["context"], **opened)
+        if message["type"] == "open":
+            await socket.send(frame(4, 0))
+            await socket.send(frame(4, 1))
+            socket.transport.abort()
+            return
+        await socket.send(frame(4, 2, last=True))
+        await send(socket, "done", message["context"], sentences=1, samples=3)
+        await socket.wait_closed()
+
+    heard = []
+    async with relay(script) as client:
+        async with client.connect() as connection:
+            lost = await connection.open("v", "mine")
+            with pytest.raises(ConnectionLost):
+                async for event in lost:
+                    heard.append(event)
+        async with client.connect() as connection:
+            context = await connection.resume(lost)
+            heard += [event async for event in context]
+    assert asked[1] == {"type": "resume", "context": "mine", "token": "token-1", "sentence": 0, "chunk": 1}
+    assert (context.token, context.characters, context.place) == ("token-2", 12, (0, 2))
+    assert [event.number for event in heard if isinstance(event, Chunk)] == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     "greeting", [b"\x00", json.dumps({"type": "done", "context": "c", "sentences": 0, "samples": 0})]
 )

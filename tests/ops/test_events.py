@@ -15,6 +15,7 @@ from timbrelay.events import (
     Chunk,
     Done,
     Failed,
+    Flushed,
     Hello,
     Opened,
     ProtocolFault,
@@ -31,6 +32,9 @@ MESSAGES = {
     '{"type": "hello", "protocol": 1, "sample_rate": 24000, "encoding": "pcm_s16le", "channels": 1, '
     '"chunk_samples": 1920}': Hello(24000, 1920),
     '{"type": "opened", "context": "c", "number": 7, "voice": "v", "version": 2}': Opened("c", 7, "v", 2),
+    '{"type": "opened", "context": "c", "number": 7, "voice": "v", "version": 2, "resume": "t", '
+    '"characters": 9}': Opened("c", 7, "v", 2, "t", 9),
+    '{"type": "flushed", "context": "c", "flush": 3}': Flushed("c", 3),
     '{"type": "sentence", "context": "c", "sentence": 0, "start": 1, "end": 9}': Sentence("c", 0, 1, 9),
     '{"type": "sentence_end", "context": "c", "sentence": 0, "chunks": 3, "samples": 5000, '
     '"first_audio_ms": 80, "overhead_ms": null, "total_ms": 300}': SentenceEnd("c", 0, 3, 5000, 80, None, 300),
@@ -49,7 +53,7 @@ def test_an_error_carries_its_code() -> None:
     """An error keeps the wire code, the field at fault, whether to try again and when."""
     event = parse_message(
         '{"type": "error", "code": "overloaded", "message": "later", "field": null, "context": "c", "retryable": true, '
-        '"retry_after_ms": 3000}'
+        '"retry_after_ms": 3000, "unspoken": {"start": 3, "end": 9}}'
     )
     assert isinstance(event, Failed)
     assert (event.context, event.error.code, event.error.field, event.error.retryable) == (
@@ -58,6 +62,7 @@ def test_an_error_carries_its_code() -> None:
         None,
         True,
     )
+    assert event.unspoken == (3, 9)
     assert (event.error.retry_after_ms, str(event.error)) == (3000, "later (overloaded)")
     assert parse_error({"code": "internal"}).retry_after_ms is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from dataclasses import asdict
 from uuid import UUID
@@ -50,7 +51,7 @@ async def test_text_that_comes_faster_than_it_is_spoken_is_bounded(
         await ear.say("open", voice=str(voice))
         await ear.until("opened")
     # 1.6 million characters of text, and each word's place in it.
-    assert grown < 100 * MB, grown / MB
+    assert grown < 100 * MB, (before / MB, grown / MB)
 
 
 async def _fill(connection: ClientConnection, voice: UUID) -> None:
@@ -88,7 +89,23 @@ async def test_a_client_that_does_not_read_costs_no_more_than_its_bounds(
             await other.end()
             assert [event async for event in other]
             ear.cut()
-    assert grown < 40 * MB, grown / MB
+    assert grown < 40 * MB, (before / MB, grown / MB)
+
+
+async def test_two_hundred_idle_sockets_are_cheap(start_relay: StartStack, make_tenant: MakeTenant) -> None:
+    """Less than a hundred megabytes for all of them."""
+    stack = start_relay()
+    tenant = await make_tenant("acme")
+    async with listen(stack, tenant.key) as warm:
+        await warm.say("cancel")
+    before = read_rss(stack)
+    async with contextlib.AsyncExitStack() as sockets:
+        ears = [await sockets.enter_async_context(listen(stack, tenant.key)) for _ in range(200)]
+        for ear in ears:
+            await (await ear.connection.ping())
+        grown = read_rss(stack) - before
+        assert await figure(stack, "timbrelay_connections ") == 200
+    assert grown < 100 * MB, (before / MB, grown / MB)
 
 
 async def _is_still(stack: RunningStack) -> bool:
