@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from relay.errors import InvalidMessage, TextTooLong
+from relay.errors import InvalidMessage, TextTooLong, Unauthorized
 
 MAX_TEXT = 10_000
 """Characters of one message."""
@@ -97,10 +97,15 @@ def read_name(data: dict[str, Any]) -> str | None:
 
 
 def read_key(data: dict[str, Any]) -> str:
-    """The API key of a first message (`authorization` may say that it is a bearer's); empty where there is none."""
+    """The API key of a first message (`authorization` may say that it is a bearer's); empty where there is none.
+
+    Raises Unauthorized for what cannot be a key: JSON can hold characters that no header can.
+    """
     for field in ("xi-api-key", "xi_api_key", "authorization"):
         value = data.get(field)
         if isinstance(value, str) and value:
+            if not value.isascii():
+                raise Unauthorized
             return strip_scheme(value)
     return ""
 

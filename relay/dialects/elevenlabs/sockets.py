@@ -98,7 +98,7 @@ def make_doors(reception: Reception) -> dict[str, Callable[[WebSocket], Awaitabl
 
 
 async def _read_key(socket: WebSocket) -> tuple[Frame, str]:
-    """The first message, and the key in it; raises RequestRefused or InvalidMessage."""
+    """The first message, and the key in it; raises RequestRefused, Unauthorized or InvalidMessage."""
     try:
         async with asyncio.timeout(FIRST_MESSAGE_S):
             event = await socket.receive()

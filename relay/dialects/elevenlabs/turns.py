@@ -78,7 +78,9 @@ class Turn:
     def write(self, text: str) -> list[Command]:
         """More text. White space alone is kept until there is more than that: most of it only keeps a context alive."""
         if not text.strip():
-            self._gap = " " if text and self.spoke else self._gap
+            if text and self.spoke:
+                # The end of a line is more than a space: a sentence ends with it.
+                self._gap = "\n" if "\n" in self._gap + text else " "
             return []
         text, self._gap = self._gap + text, ""
         self.spoke = self._due = True

@@ -318,6 +318,14 @@ def test_white_space_alone_keeps_alive_and_separates() -> None:
     assert [c.text for c in desk.commands if isinstance(c, Text)] == ["Good", " morning."]
 
 
+def test_a_line_that_ends_in_a_piece_of_its_own_ends(multi: Desk) -> None:
+    """A heading is not read into what follows it."""
+    for token in ("Heading", "\n", "\n", "Text"):
+        multi.say(text=token, context_id="a")
+    assert len(multi.jobs) == 1
+    assert multi.jobs[0].text == "Heading"
+
+
 def test_closing_the_socket_speaks_what_was_said(multi: Desk) -> None:
     """Then it ends with 1000; what was opened and never used ends at once."""
     begin(multi, "a")

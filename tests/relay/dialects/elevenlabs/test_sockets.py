@@ -240,7 +240,12 @@ async def test_a_first_message_without_a_key_that_opens_is_told_so(
     stack: RunningStack, acme: Speaking, socket: str
 ) -> None:
     """A wrong one, or none: the reason, then 1008."""
-    for message, error in (({"xi_api_key": "tr_wrong"}, "invalid_api_key"), ({}, "needs_authorization")):
+    for message, error in (
+        ({"xi_api_key": "tr_wrong"}, "invalid_api_key"),
+        ({"authorization": "Bearer \ud800"}, "invalid_api_key"),
+        ({"xi-api-key": 5}, "needs_authorization"),
+        ({}, "needs_authorization"),
+    ):
         async with open_socket(stack, acme, socket, key="") as connection:
             await say(connection, text=" ", **message)
             frames, code, reason = await hear_all(connection)
