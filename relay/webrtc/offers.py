@@ -14,6 +14,8 @@ MAX_CANDIDATES = 64
 """Of one peer, trickled ones included: each makes the relay send checks to an address that the client chose."""
 _CANDIDATE = "a=candidate:"
 _OPUS = re.compile(r"a=rtpmap:\d+ opus/48000/2\s*$", re.IGNORECASE)
+_NUMBER = re.compile(r"[0-9]{1,10}", re.ASCII)
+"""None in a candidate is longer (RFC 8839, section 5.1), and Python reads none that is very long."""
 _LAST_PORT = 2**16 - 1
 
 
@@ -42,7 +44,7 @@ def is_useful(candidate: str) -> bool:
     if len(parts) < 8 or parts[2].lower() != "udp":
         return False
     numbers = (parts[1], parts[3], parts[5])
-    if not all(part.isascii() and part.isdigit() for part in numbers) or not 0 < int(parts[5]) <= _LAST_PORT:
+    if not all(_NUMBER.fullmatch(part) for part in numbers) or not 0 < int(parts[5]) <= _LAST_PORT:
         return False
     try:
         address = ipaddress.ip_address(parts[4])

@@ -46,6 +46,7 @@ def test_candidates_that_lead_nowhere_are_left_out() -> None:
         "candidate:1 1 udp 1 192.0.2.7 70000 typ host",
         "candidate:1 1 udp x 192.0.2.7 4000 typ host",
         "candidate:1 1 udp 1 192.0.2.7",
+        pytest.param(f"candidate:1 1 udp 1 192.0.2.7 {'9' * 5_000} typ host", id="longer than any number"),
         "",
     ],
 )
