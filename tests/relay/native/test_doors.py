@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -21,6 +22,7 @@ import redis
 from sqlalchemy import select, update
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
 
 from storage.database import Database
 from storage.redis import worker_key
@@ -34,6 +36,7 @@ from tests.relay.sharing import Shared, share
 from timbrelay.stack.servers import Servers
 
 StartStack = Callable[..., Any]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +118,29 @@ async def test_nobody_comes_in_without_a_key(stack: Any, key: str, header: str |
             pass
     assert caught.value.response.status_code == 401
     assert b"Authorization" in caught.value.response.body
+
+
+@pytest.mark.parametrize("offered", [["timbrelay.v1", "bearer.{key}"], ["bearer.{key}", "timbrelay.v1"]])
+async def test_a_browser_brings_its_key_as_a_subprotocol(stack: Any, key: str, offered: list[str]) -> None:
+    """The relay selects the protocol and never gives the key back; a wrong key, or none, opens nothing."""
+    url = stack.relay_url.replace("http", "ws") + "/v1/stream"
+    async with connect(url, subprotocols=[Subprotocol(name.format(key=key)) for name in offered]) as connection:
+        assert connection.subprotocol == "timbrelay.v1"
+        assert json.loads(await connection.recv())["type"] == "hello"
+    for wrong in ("tr_wrong", ""):
+        with pytest.raises(InvalidStatus) as caught:
+            async with connect(url, subprotocols=[Subprotocol("timbrelay.v1"), Subprotocol(f"bearer.{wrong}")]):
+                pass
+        assert caught.value.response.status_code == 401
+
+
+async def test_the_relay_serves_the_document_of_its_protocol(stack: Any) -> None:
+    """As it is in docs/asyncapi.json, with a tag by which a client sees that it has it already."""
+    async with httpx2.AsyncClient(base_url=stack.relay_url) as client:
+        answer = await client.get("/v1/asyncapi.json")
+    assert answer.status_code == 200
+    assert answer.json() == json.loads((ROOT / "docs" / "asyncapi.json").read_text())
+    assert answer.headers["ETag"]
 
 
 async def test_messages_that_cannot_be_followed_are_answered_and_the_connection_goes_on(
