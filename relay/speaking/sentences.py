@@ -24,6 +24,7 @@ from relay.speaking.sentence_boundaries import (
     has_sound,
     judge_edge,
 )
+from relay.speaking.tags import Tag, TagReader
 
 _LINE_ENDS = frozenset("\n\r\v\f\x85\u2028\u2029")
 _STICKS_TO_STOP = CLOSERS | WIDE_STOPS | frozenset(".!?…")
@@ -60,12 +61,10 @@ class Sentence:
 @dataclass(frozen=True, slots=True)
 class _Word:
     start: int
+    end: int
+    """Tags that stood within the word are in its span, and not in its text."""
     text: str
     glued: bool
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.text)
 
 
 class _Tail(Enum):
@@ -88,7 +87,8 @@ class SentenceCutter:
         self._ended = False
         self._ready: list[Sentence] = []
         self._word = ""
-        self._start = 0
+        self._start = self._word_end = 0
+        self._tags = TagReader()
         self._glued = False
         self._tail = _Tail.PLAIN
 
@@ -101,15 +101,14 @@ class SentenceCutter:
         if self._ended:
             raise RuntimeError("the text of this context has ended; open another context")
         for character in text:
-            if character.isspace():
-                self._take_space(character)
-            else:
-                self._take_mark(character)
-            self._position += 1
+            for piece in self._tags.push(character):
+                self._take(piece)
         return self._hand_over()
 
     def flush(self) -> list[Sentence]:
         """The rest of what was pushed, without waiting for more; what follows starts a new sentence."""
+        for piece in self._tags.flush():
+            self._take(piece)
         self._end_word()
         self._cut()
         return self._hand_over()
@@ -122,6 +121,18 @@ class SentenceCutter:
     def _hand_over(self) -> list[Sentence]:
         ready, self._ready = self._ready, []
         return ready
+
+    def _take(self, piece: str | Tag) -> None:
+        if isinstance(piece, Tag):
+            if piece.parts_words:
+                self._end_word()
+            self._position += piece.length
+            return
+        if piece.isspace():
+            self._take_space(piece)
+        else:
+            self._take_mark(piece)
+        self._position += 1
 
     def _take_space(self, character: str) -> None:
         self._end_word()
@@ -140,6 +151,7 @@ class SentenceCutter:
         if not self._word:
             self._start = self._position
         self._word += character
+        self._word_end = self._position + 1
         if character in WIDE_STOPS:
             self._tail = _Tail.STOP
         elif character == TIGHT_DASH and has_sound(self._word):
@@ -174,13 +186,13 @@ class SentenceCutter:
             return
         place = choose_inner_cut(self._word, character)
         whole, start = self._word, self._start
-        self._words.append(_Word(start, whole[:place], glued=False))
+        self._words.append(_Word(start, start + place, whole[:place], glued=False))
         self._cut()
         self._word, self._start = whole[place:], start + place
 
     def _end_word(self) -> None:
         """Settles what the word before was waiting for, then asks this one's own end."""
-        word = _Word(self._start, self._word, self._glued)
+        word = _Word(self._start, self._word_end, self._word, self._glued)
         self._word, self._glued, self._tail = "", False, _Tail.PLAIN
         if not word.text:
             return
