@@ -162,10 +162,13 @@ async def test_a_text_without_a_sound_is_an_error(tts: TTS) -> None:
 
 
 async def test_a_text_that_is_too_long_is_an_error(tts: TTS) -> None:
-    """Over HTTP; a stream is cut into sentences by the plugin."""
+    """Over HTTP with its status; on the socket it ends its own turn alone."""
     with pytest.raises(APIStatusError) as refused:
         await synthesize(tts, "x" * 40_001)
     assert refused.value.status_code == 400
+    with pytest.raises(APIError):
+        await stream_text(tts, ["word " * 2500])
+    assert (await stream_text(tts, [TEXT]))[0]
 
 
 async def test_breaks_are_heard_where_they_are_asked_for(stack: Stack, session: aiohttp.ClientSession) -> None:
