@@ -56,6 +56,7 @@ class Context:
         """A sentence of which the client has so many chunks already."""
         self._flushes = Flushes()
         self._late = 0
+        self._suspended = False
         self._dry_at = self._active_at = clock.monotonic()
 
     @property
@@ -70,8 +71,11 @@ class Context:
 
     @property
     def heard_until(self) -> float:
-        """When the listener heard everything; infinite while sentences are to come, in the past before the first."""
-        if self._under_way or self._waits:
+        """When the listener heard everything; infinite while sentences are to come, in the past before the first.
+
+        A listener whose connection is lost hears nothing, and takes no stream from others.
+        """
+        if not self._suspended and (self._under_way or self._waits):
             return math.inf
         return self._dry_at if self._tally.samples else -math.inf
 
@@ -177,6 +181,7 @@ class Context:
         self._next = self._heard
         self._active_at = self._clock.monotonic()
         self._has_room = lambda: False
+        self._suspended = True
         return [Silence(self.address.number), *outputs]
 
     def check_place(self, sentence: int, chunk: int) -> None:
@@ -189,7 +194,7 @@ class Context:
         self.check_place(sentence, chunk)
         if self.state is ContextState.DONE:
             self._move(ContextState.ENDING)
-        self.address, self._has_room = address, has_room
+        self.address, self._has_room, self._suspended = address, has_room, False
         self._heard = self._next = sentence
         if sentence < len(self._starts):
             self._tally.samples = self._starts[sentence]

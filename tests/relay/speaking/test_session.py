@@ -12,11 +12,11 @@ import pytest
 from relay.entrance.admission import MEMORY_S, PROMISE_S, Bounds
 from relay.errors import ContextExists, Refused
 from relay.speaking.casting import Role
-from relay.speaking.commands import Open
+from relay.speaking.commands import Open, Resume
 from relay.speaking.context import MAX_UNDER_WAY
 from relay.speaking.outputs import Silence
-from relay.speaking.session import MAX_CONTEXTS
-from tests.relay.conftest import IDLE_S, TEXT, TIMEOUT_S, VOICE, Harness
+from relay.speaking.session import MAX_CONTEXTS, Session, Terms
+from tests.relay.conftest import IDLE_S, TENANT, TEXT, TIMEOUT_S, VOICE, Harness
 
 
 def test_a_client_that_does_not_keep_up_gets_no_further_sentences(harness: Harness) -> None:
@@ -181,3 +181,29 @@ def test_a_context_ends_with_the_consent_that_its_voice_was_looked_up_by(harness
     harness.take(harness.session.tick(TIMEOUT_S, IDLE_S))
     assert (harness.said[-1]["code"], harness.said[-1]["context"]) == ("voice_unavailable", "d")
     assert (harness.session.holds("c"), harness.session.holds("d")) == (True, False)
+
+
+def test_a_context_whose_connection_is_lost_takes_no_stream(harness: Harness) -> None:
+    """Workers stop and others may have its stream, while its place waits for it; resumed, it speaks again."""
+    harness.send(type="text", context="c", text=TEXT)
+    harness.clock.now += PROMISE_S
+    harness.beat()
+    assert harness.admission.demand().speaking == 1
+    (token,) = harness.session.tokens
+    harness.take(harness.session.suspend())
+    assert harness.buried == [harness.jobs[0].context]
+    harness.clock.now += 0.1
+    demand = harness.admission.demand()
+    assert (demand.speaking, demand.conversations) == (0, 1)
+    harness.take(harness.session.tick(TIMEOUT_S, IDLE_S))
+    assert len(harness.jobs) == MAX_UNDER_WAY
+    other = Harness(clock=harness.clock, face=harness.face)
+    other.session = Session("relay-1", Terms(TENANT, 40, other.reserve), harness.admission, harness.clock, lambda: True)
+    command = Resume("c", token, 0, -1)
+    suspended, outputs = other.session.take_over(command, harness.session)
+    harness.take(outputs)
+    assert (harness.said[-1]["code"], harness.said[-1]["context"]) == ("resumed", "c")
+    other.take(other.session.resume(command, suspended))
+    assert harness.admission.demand().speaking == 1
+    assert [job.text for job in other.jobs] == [job.text for job in harness.jobs]
+    assert harness.session.keys == frozenset()
