@@ -12,18 +12,17 @@ from collections.abc import Callable, Iterator
 
 from relay import metrics
 from relay.clock import Clock
-from relay.errors import NothingToSay, RelayError, SentenceFailed, TextTooLong, UnknownPlace
+from relay.errors import NothingToSay, RelayError, SentenceFailed, UnknownPlace
 from relay.speaking.context_state import ENDED, TRANSITIONS, Address, ContextState
-from relay.speaking.events import SAMPLE_RATE, Audio, Cancelled, Done, Failed, Flushed, SentenceBegun
+from relay.speaking.events import SAMPLE_RATE, Cancelled, Done, Failed, Flushed, SentenceBegun
 from relay.speaking.flushes import Flushes
 from relay.speaking.outputs import Bury, Note, Output, Silence, Submit, Tell
-from relay.speaking.sentences import Sentence, SentenceCutter
+from relay.speaking.script import Script
 from relay.speaking.tally import Tally, TextHash
-from relay.speaking.under_way import UnderWay
+from relay.speaking.under_way import UnderWay, make_job
 from storage.errors import IllegalTransition
-from storage.streams.wire import Chunk, Failure, Job, Result
+from storage.streams.wire import Chunk, Failure, Result
 
-MAX_TEXT = 100_000
 MAX_UNDER_WAY = 2
 """Sentences of one context with the workers at once: the one that is heard and the one that follows."""
 MAX_RESUBMITS = 3
@@ -43,11 +42,7 @@ class Context:
         self._mel = mel
         self._tally = Tally(text_hash)
         self._clock = clock
-        self._cutter = SentenceCutter()
-        self._characters = 0
-        self._sentences: list[tuple[Sentence, float]] = []
-        """All that were cut, with when; their text is kept until the end, for a client that comes back."""
-        self._next = 0
+        self._script = Script()
         self._under_way: dict[int, UnderWay] = {}
         self._starts: list[int] = []
         """Where each sentence that was begun to be heard begins, in samples."""
@@ -67,7 +62,7 @@ class Context:
     @property
     def characters(self) -> int:
         """How much text there was, in code points."""
-        return self._characters
+        return self._script.characters
 
     @property
     def heard_until(self) -> float:
@@ -75,13 +70,9 @@ class Context:
 
         A listener whose connection is lost hears nothing, and takes no stream from others.
         """
-        if not self._suspended and (self._under_way or self._waits):
+        if not self._suspended and (self._under_way or self._script.waits):
             return math.inf
         return self._dry_at if self._tally.samples else -math.inf
-
-    @property
-    def _waits(self) -> bool:
-        return self._next < len(self._sentences)
 
     def note(self) -> list[Note]:
         """What is to be put on record when it has ended."""
@@ -96,27 +87,24 @@ class Context:
         """More text; raises TextTooLong when the context has had enough."""
         if self.state is not ContextState.OPEN:
             raise IllegalTransition("context", self.state, "more text")
-        if self._characters + len(text) > MAX_TEXT:
-            raise TextTooLong(MAX_TEXT, "context")
-        self._characters += len(text)
-        self._tally.read(text)
         self._active_at = self._clock.monotonic()
-        with metrics.TEXT_STAGE.time():
-            sentences = self._cutter.push(text)
-        return self._enqueue(sentences)
+        self._script.push(text, self._active_at)
+        self._tally.read(text)
+        return list(self._submit_waiting())
 
     def flush(self) -> list[Output]:
         """Speak what is there; `Flushed` says when that was done; raises TextTooLong when there were enough."""
         if self.state is not ContextState.OPEN:
             raise IllegalTransition("context", self.state, "a flush")
-        outputs = self._enqueue(self._cutter.flush())
-        self._flushes.add(len(self._sentences))
-        return [*outputs, *self._answer_flushes()]
+        self._script.flush(self._clock.monotonic())
+        self._flushes.add(self._script.length)
+        return [*self._submit_waiting(), *self._answer_flushes()]
 
     def end(self) -> list[Output]:
         """No more text."""
         self._move(ContextState.ENDING)
-        return [*self._enqueue(self._cutter.end()), *self._finish()]
+        self._script.end(self._clock.monotonic())
+        return [*self._submit_waiting(), *self._finish()]
 
     def cancel(self) -> list[Output]:
         """Stop now: nothing of the context follows what this returns."""
@@ -127,7 +115,7 @@ class Context:
         """End with an error, behind what is on its way to be heard."""
         self._move(ContextState.FAILED)
         metrics.ERRORS.labels(error.code).inc()
-        unspoken = self._find_unspoken()
+        unspoken = self._script.find_unspoken(self._heard)
         return [*self._abandon(), Tell(Failed(self.address.id, error, unspoken=unspoken))]
 
     def silence(self, error: RelayError) -> list[Output]:
@@ -178,7 +166,7 @@ class Context:
     def suspend(self) -> list[Output]:
         """Its connection is lost: stop the workers, and wait to be resumed from another one."""
         outputs = self._stop_workers()
-        self._next = self._heard
+        self._script.next = self._heard
         self._active_at = self._clock.monotonic()
         self._has_room = lambda: False
         self._suspended = True
@@ -186,7 +174,7 @@ class Context:
 
     def check_place(self, sentence: int, chunk: int) -> None:
         """Raises UnknownPlace for one that its client cannot have come to."""
-        if sentence > self._heard or sentence < 0 or chunk < -1 or (sentence == len(self._sentences) and chunk >= 0):
+        if sentence > self._heard or sentence < 0 or chunk < -1 or (sentence == self._script.length and chunk >= 0):
             raise UnknownPlace(self._heard)
 
     def resume(self, address: Address, has_room: Callable[[], bool], sentence: int, chunk: int) -> list[Output]:
@@ -195,7 +183,7 @@ class Context:
         if self.state is ContextState.DONE:
             self._move(ContextState.ENDING)
         self.address, self._has_room, self._suspended = address, has_room, False
-        self._heard = self._next = sentence
+        self._heard = self._script.next = sentence
         if sentence < len(self._starts):
             self._tally.samples = self._starts[sentence]
             del self._starts[sentence:]
@@ -204,34 +192,16 @@ class Context:
         self._active_at = self._dry_at = self._clock.monotonic()
         return [*self._submit_waiting(), *self._answer_flushes(), *self._finish()]
 
-    def _enqueue(self, sentences: list[Sentence]) -> list[Output]:
-        now = self._clock.monotonic()
-        self._sentences.extend((sentence, now) for sentence in sentences)
-        return list(self._submit_waiting())
-
     def _submit_waiting(self) -> Iterator[Output]:
-        while self._waits and len(self._under_way) < MAX_UNDER_WAY and self._has_room():
-            sentence, completed_at = self._sentences[self._next]
-            self._next += 1
-            job, now = self._job(sentence), self._clock.monotonic()
+        while self._script.waits and len(self._under_way) < MAX_UNDER_WAY and self._has_room():
+            sentence, completed_at = self._script.take()
+            now = self._clock.monotonic()
+            deadline_ms = self._clock.unix_ms() + int(1000 * max(0.0, self._dry_at - now))
+            job = make_job(self.address, sentence, deadline_ms, mel=self._mel)
             heard = self._had[1] if self._had is not None and self._had[0] == sentence.number else 0
             self._under_way[sentence.number] = UnderWay(sentence, job, 0, completed_at, now, now, heard=heard)
             yield Tell(SentenceBegun(self.address.id, sentence.number, sentence.start, sentence.end))
             yield Submit(job)
-
-    def _job(self, sentence: Sentence) -> Job:
-        runs_dry_in = max(0.0, self._dry_at - self._clock.monotonic())
-        return Job(
-            relay=self.address.relay,
-            context=self.address.key,
-            sentence=sentence.number,
-            tenant=self.address.tenant,
-            voice=self.address.voice,
-            version=self.address.version,
-            deadline_ms=self._clock.unix_ms() + int(1000 * runs_dry_in),
-            text=sentence.text,
-            mel=self._mel,
-        )
 
     def _receive_failure(self, sentence: UnderWay, failure: Failure) -> list[Output]:
         if failure.code == NothingToSay.code:
@@ -267,7 +237,7 @@ class Context:
 
     def _play(self, sentence: UnderWay, chunk: Chunk) -> list[Output]:
         now = self._clock.monotonic()
-        audio = self._hand_on(sentence, chunk, now)
+        audio = sentence.make_audio(self.address, chunk, self._tally.samples, now)
         if chunk.number < sentence.heard:
             # Its client has it from before the connection was lost.
             self._tally.skip(audio.samples)
@@ -283,21 +253,6 @@ class Context:
         metrics.CHUNKS.inc()
         return [Tell(audio)]
 
-    def _hand_on(self, sentence: UnderWay, chunk: Chunk, now: float) -> Audio:
-        return Audio(
-            context=self.address.id,
-            number=self.address.number,
-            sentence=chunk.sentence,
-            chunk=chunk.number,
-            pcm=chunk.pcm,
-            last=chunk.last,
-            start_s=self._tally.samples / SAMPLE_RATE,
-            ready_at=now,
-            ttfa_ms=round(1000 * (now - sentence.completed_at)),
-            words=tuple(sentence.time_words(chunk)),
-            mel=chunk.mel,
-        )
-
     def _end_sentence(self, sentence: UnderWay) -> Output:
         del self._under_way[self._heard]
         self._heard += 1
@@ -310,23 +265,16 @@ class Context:
             yield Tell(Flushed(self.address.id, number))
 
     def _finish(self) -> list[Output]:
-        if self.state is not ContextState.ENDING or self._under_way or self._waits:
+        if self.state is not ContextState.ENDING or self._under_way or self._script.waits:
             return []
         if self._tally.samples == 0:
             return self.fail(NothingToSay())
         self._move(ContextState.DONE)
         return [Tell(Done(self.address.id, self._heard, self._tally.samples))]
 
-    def _find_unspoken(self) -> tuple[int, int] | None:
-        """From the first sentence that was not heard whole to the end of the text."""
-        if self._heard < len(self._sentences):
-            return self._sentences[self._heard][0].start, self._characters
-        behind = self._sentences[-1][0].end if self._sentences else 0
-        return (behind, self._characters) if behind < self._characters else None
-
     def _abandon(self) -> list[Output]:
         outputs = self._stop_workers()
-        self._next = len(self._sentences)
+        self._script.next = self._script.length
         self._dry_at = min(self._dry_at, self._clock.monotonic())
         return outputs
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from relay import metrics
-from relay.speaking.events import SAMPLE_RATE, SentenceEnded, Word
+from relay.speaking.context_state import Address
+from relay.speaking.events import SAMPLE_RATE, Audio, SentenceEnded, Word
 from relay.speaking.sentences import Sentence
 from storage.streams.wire import Chunk, Job
 
@@ -45,6 +46,22 @@ class UnderWay:
         """Whether its next chunk, played now, was owed before: the listener is dry and the text has been there long."""
         return now > max(dry_at, self.submitted_at + PROMISE_S) + TOLERANCE_S
 
+    def make_audio(self, address: Address, chunk: Chunk, start: int, now: float) -> Audio:
+        """A chunk as it goes to the client; `start` is where it begins in the context's audio, in samples."""
+        return Audio(
+            context=address.id,
+            number=address.number,
+            sentence=chunk.sentence,
+            chunk=chunk.number,
+            pcm=chunk.pcm,
+            last=chunk.last,
+            start_s=start / SAMPLE_RATE,
+            ready_at=now,
+            ttfa_ms=round(1000 * (now - self.completed_at)),
+            words=tuple(self.time_words(chunk)),
+            mel=chunk.mel,
+        )
+
     def play(self, chunk: Chunk, samples: int, now: float) -> None:
         """Count a chunk that goes to the client."""
         if self.first_audio_at is None:
@@ -76,3 +93,18 @@ class UnderWay:
             overhead_ms=None if self.overhead_s is None else round(1000 * self.overhead_s, 1),
             total_ms=round(1000 * (now - self.submitted_at), 1),
         )
+
+
+def make_job(address: Address, sentence: Sentence, deadline_ms: int, *, mel: bool) -> Job:
+    """What the workers are to speak for a context, by when its listener runs dry."""
+    return Job(
+        relay=address.relay,
+        context=address.key,
+        sentence=sentence.number,
+        tenant=address.tenant,
+        voice=address.voice,
+        version=address.version,
+        deadline_ms=deadline_ms,
+        text=sentence.text,
+        mel=mel,
+    )

@@ -12,11 +12,12 @@ import pytest
 
 from relay.errors import InvalidMessage, NothingToSay, UnknownContext
 from relay.speaking.commands import Flush
-from relay.speaking.context import MAX_RESUBMITS, MAX_TEXT, MAX_UNDER_WAY, TORN_AFTER_S, Context
+from relay.speaking.context import MAX_RESUBMITS, MAX_UNDER_WAY, TORN_AFTER_S, Context
 from relay.speaking.context_state import TRANSITIONS, Address, ContextState
 from relay.speaking.events import Cancelled
 from relay.speaking.flushes import MAX_FLUSHES
 from relay.speaking.outputs import Bury, Note, Silence, Tell
+from relay.speaking.script import MAX_TEXT
 from storage.errors import IllegalTransition
 from storage.streams.wire import Failure
 from tests.relay.conftest import IDLE_S, TEXT, TIMEOUT_S, FakeClock, Harness
