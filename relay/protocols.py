@@ -82,8 +82,10 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             super().send_receive_event_to_app()
             return
         self.frames = []
-        self.conn.send_close(CloseCode.INVALID_DATA)
-        self.handle_parser_exception()
+        # A close frame of the client's that came with it has been taken already.
+        if self.conn.state is State.OPEN:
+            self.conn.send_close(CloseCode.INVALID_DATA)
+            self.handle_parser_exception()
 
     def handle_ping(self) -> None:
         """Answer a ping (RFC 6455, section 5.5.2) unless the answers pile up."""

@@ -94,12 +94,13 @@ def _find_elevenlabs(kind: str) -> Callable[[Random, Who], tuple[str, dict[str, 
     def find(random: Random, who: Who) -> tuple[str, dict[str, str]]:
         query = {
             "output_format": random.choice(_FORMATS),
-            "inactivity_timeout": random.choice(("1", "20", "181", "-1", "x")),
             "enable_ssml_parsing": random.choice(("true", "false", "maybe")),
             "auto_mode": random.choice(("true", "false")),
             "sync_alignment": random.choice(("true", "false")),
         }
         chosen = {name: value for name, value in query.items() if random.random() < 0.4}
+        # Not the twenty seconds that are usual, for which every test would wait.
+        chosen["inactivity_timeout"] = random.choice((*["1"] * 8, "181", "-1", "x"))
         voice = random.choice((*[who.draw(random)] * 12, "\x00", "a" * 300, "..%2f..", "é"))
         headers = {"xi-api-key": who.key} if random.random() < 0.8 else {}
         return f"/elevenlabs/v1/text-to-speech/{quote(voice)}/{kind}?{urlencode(chosen)}", headers

@@ -51,7 +51,8 @@ class Vitals:
         with self._stack.log.open(encoding="utf-8", errors="replace") as log:
             log.seek(self._read)
             lines = log.read().splitlines()
-        assert [_shorten(line) for line in lines if _FAULTS.search(line)] == []
+        faults = [_shorten(line) for line in lines if _FAULTS.search(line)]
+        assert not faults, "\n".join(faults[:5])
         told = [line for line in lines for secret in self._secrets if secret in line]
         assert not told, told[0]
 
