@@ -20,8 +20,8 @@ from relay.api.uploads import UploadRoom
 from relay.app import make_app
 from relay.certificate import prepare_tls
 from relay.clock import SystemClock
-from relay.doors.conversation import Limits
 from relay.doors.http_audio import is_news
+from relay.doors.limits import Limits
 from relay.doors.reception import Reception
 from relay.entrance.admission import Admission, Bounds
 from relay.entrance.gate import Gate

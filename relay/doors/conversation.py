@@ -6,29 +6,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 from uuid import UUID
 
 import structlog
 
-from relay.cancellation import end
 from relay.clock import Clock
+from relay.doors.errands import Errands
 from relay.doors.face import Close
+from relay.doors.ledger import Ledger
+from relay.doors.limits import Limits
 from relay.doors.outbox import ROOM_FOR_SENTENCES, Outbox, OutboxFull
 from relay.doors.resumption import Resumable
 from relay.entrance.gate import Gate
 from relay.entrance.visitors import HangUp, Visitor
 from relay.errors import Refused, RelayError
 from relay.speaking.commands import Command, Leave, Open, Refuse, Resume
-from relay.speaking.events import SAMPLE_RATE
 from relay.speaking.holding import Kept
 from relay.speaking.hub import Hub
 from relay.speaking.outputs import Bury, Note, Output, Silence, Submit, Tell
 from relay.speaking.session import Session, Terms
-from storage.streams.speech_log import Spoken
-from storage.streams.wire import Job, Result
+from storage.streams.wire import Result
 
 log = structlog.get_logger()
 
@@ -44,23 +43,10 @@ _LAST_CONTEXTS_S = 60.0
 _KEPT_S = 60.0
 """How long a context that is done can be resumed: both sides may need as long to see that a connection is lost."""
 _LINGER_STEP_S = 0.05
-_WORK_CAPACITY = 1024
 _EXPIRED = "the API key has expired; connect with another"
 _NONSENSE = "too many messages that cannot be read"
 _RESTARTS = "the relay restarts: connect again"
 _OLD = "this connection has lived long enough: connect again"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How long a connection may keep others waiting, and how long its chunks are."""
-
-    send_timeout_s: float
-    idle_timeout_s: float
-    sentence_timeout_s: float
-    chunk_ms: int = 80
-    life_s: float = 14_400.0
-    resume_window_s: float = 15.0
 
 
 class Conversation:
@@ -94,9 +80,8 @@ class Conversation:
         self._forget = forget
         terms = Terms(visitor.tenant, visitor.limits.contexts, self._reserve)
         self.session = Session(hub.relay, terms, hub.admission, clock, self._has_room)
-        self._unheard: dict[int, int] = {}
-        self._work: asyncio.Queue[Job | str] = asyncio.Queue(_WORK_CAPACITY)
-        self._carrying: asyncio.Task[None] | None = None
+        self._ledger = Ledger(visitor, gate.notes, clock)
+        self._errands = Errands(hub, lambda: self.hang_up(HangUp(INTERNAL_ERROR, FAULT)))
         self._routed: frozenset[str] = frozenset()
         self._leaving: Close | None = None
         self._left = False
@@ -105,7 +90,7 @@ class Conversation:
     async def __aenter__(self) -> Self:
         self._hub.join(self)
         self._gate.watch.join(self, self.visitor.came_at)
-        self._carrying = asyncio.create_task(self._carry())
+        self._errands.begin()
         return self
 
     async def __aexit__(
@@ -115,8 +100,7 @@ class Conversation:
         self._gate.watch.leave(self)
         self._resumable.keep(self, frozenset())
         await self._end_all()
-        if self._carrying is not None:
-            await end([self._carrying])
+        await self._errands.end()
 
     async def follow(self, command: Command) -> None:
         """Do what the client wants; what cannot be done is told to it in its turn."""
@@ -283,48 +267,16 @@ class Conversation:
             case Silence(context=context):
                 self._drop(context)
             case Note():
-                self._note(output)
+                self._ledger.note(output)
             case Submit(job=job):
-                self._work.put_nowait(job)
+                self._errands.put(job)
             case Bury(key=key):
-                self._work.put_nowait(key)
-
-    async def _carry(self) -> None:
-        try:
-            while True:
-                work = await self._work.get()
-                if isinstance(work, Job):
-                    await self._hub.submit(work)
-                else:
-                    await self._hub.bury(work)
-        except Exception:
-            log.exception("a connection broke")
-            self.hang_up(HangUp(INTERNAL_ERROR, FAULT))
+                self._errands.put(key)
 
     def _drop(self, context: int) -> None:
         """What is not sent yet will not be heard, and is not to be noted."""
-        samples = self.outbox.drop(context)
-        if self._forget is not None:
-            samples += self._forget(context)
-        if samples:
-            self._unheard[context] = samples
-
-    def _note(self, note: Note) -> None:
-        samples = max(0, note.samples - self._unheard.pop(note.context, 0))
-        spoken = Spoken(
-            tenant=self.tenant,
-            voice=note.voice,
-            version=note.version,
-            key_id=self.key_id,
-            origin=self.visitor.origin,
-            context=note.key,
-            sentences=note.sentences,
-            characters=note.characters,
-            audio_ms=1000 * samples // SAMPLE_RATE,
-            text_hmac=note.text_hmac,
-            at_ms=self.clock.unix_ms(),
-        )
-        self._gate.notes.put(spoken)
+        behind = 0 if self._forget is None else self._forget(context)
+        self._ledger.leave_out(context, self.outbox.drop(context) + behind)
 
     async def _end_all(self) -> None:
         """The contexts end with their connection: what they have spoken is noted, workers are stopped."""
@@ -334,7 +286,7 @@ class Conversation:
                 case Silence(context=context):
                     self._drop(context)
                 case Note():
-                    self._note(output)
+                    self._ledger.note(output)
                 case Bury(key=key):
                     keys.append(key)
         await asyncio.gather(*map(self._hub.bury, keys))

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from relay.clock import Clock
-from relay.doors.conversation import RESTART_MS, Conversation, Limits
+from relay.doors.conversation import RESTART_MS, Conversation
+from relay.doors.limits import Limits
 from relay.doors.resumption import Resumable
 from relay.doors.utterance import Utterance
 from relay.entrance.authentication import authenticate
