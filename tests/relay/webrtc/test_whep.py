@@ -73,6 +73,7 @@ async def test_a_client_is_told_of_the_ice_servers(stack: RunningStack, http: ht
     """With the answer, and before an offer if it has a key: each with a credential that only TURN can check."""
     async with connect_whep(http) as listener:
         links = listener.links
+        await listener.until_connected()
     assert [link.partition(">")[0][1:] for link in links] == [url for urls in OWN_SERVERS for url in urls]
     user, credential = (links[1].partition(f'{name}="')[2].partition('"')[0] for name in ("username", "credential"))
     expected = hmac.digest(SECRET.encode(), user.encode(), "sha1")
