@@ -25,6 +25,7 @@ CHUNK_MS = 80
 WORD_MS = 200
 """How long every word takes, but for the silence at the end of each sentence."""
 TAIL_MS = 100
+BYTES_PER_MS = 48
 MISSING = "missing"
 """The voice that nobody has."""
 
@@ -176,3 +177,15 @@ def read_audio(frames: list[dict[str, Any]], context: str | None = None) -> byte
 def read_text(frames: list[dict[str, Any]], kind: str = "alignment") -> str:
     """The characters of all alignments."""
     return "".join(char for frame in frames if frame.get(kind) for char in frame[kind]["chars"])
+
+
+def begin(desk: Desk, context: str, text: str = "Good morning to you. ", **more: Any) -> None:
+    """The first messages of a context, as the plugins send them."""
+    desk.say(text=" ", context_id=context, **more)
+    if text:
+        desk.say(text=text, context_id=context)
+
+
+def finals(frames: list[dict[str, Any]], context: str) -> list[dict[str, Any]]:
+    """The last frames of a context, of which there should be one."""
+    return [frame for frame in frames if frame["contextId"] == context and frame.get("isFinal")]

@@ -12,7 +12,7 @@ from tests.conftest import StartStack
 from tests.relay.conftest import revoke
 from tests.relay.dialects.elevenlabs.conftest import Speaking
 from tests.relay.dialects.elevenlabs.desk import read_text
-from tests.relay.dialects.elevenlabs.test_sockets import LONG, MULTI, STREAM, hear_all, open_socket, say
+from tests.relay.dialects.elevenlabs.sockets import LONG, MULTI, STREAM, hear_all, open_socket, say
 from tests.system.conftest import SPEECH
 
 TWO = "Good morning. This is a short test. "

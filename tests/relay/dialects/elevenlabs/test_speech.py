@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import MakeTenant, MakeVoice, RunningStack, wait_until
 from tests.relay.dialects.elevenlabs.conftest import Http, Speaking, embed
-from tests.relay.dialects.elevenlabs.test_sockets import contexts
+from tests.relay.dialects.elevenlabs.sockets import contexts
 from tests.system.conftest import LONG_SENTENCE
 
 ONE_STACK = True
