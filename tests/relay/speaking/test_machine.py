@@ -96,6 +96,8 @@ class CoreMachine(RuleBasedStateMachine):
             self.read(30, number)
         for text in texts:
             self.text(number, text)
+            if text == PIECES[-1]:
+                self.flush(number)
         self.speak_newest(3)
         self.read(12, number)
 
@@ -149,10 +151,16 @@ class CoreMachine(RuleBasedStateMachine):
         for number in range(1, count + 1):
             self.deliver(-number, range(8))
 
-    @rule(number=NUMBERS, chunks=st.lists(st.integers(0, 5), max_size=6))
+    @rule(number=st.integers(1, 3), chunks=st.lists(st.integers(0, 3), min_size=2, max_size=8))
     def speak_some(self, number: int, chunks: list[int]) -> None:
         """In any order, with holes and twice."""
-        self.deliver(number, chunks)
+        self.deliver(-number, chunks)
+
+    @rule(number=NUMBERS, text=st.sampled_from(PIECES[:6]), chunks=st.lists(st.integers(0, 3), min_size=2, max_size=8))
+    def stammer(self, number: int, text: str, chunks: list[int]) -> None:
+        """The same of a sentence that was cut just now."""
+        self.text(number, text)
+        self.deliver(-1, chunks)
 
     def deliver(self, number: int, chunks: range | list[int]) -> None:
         self.collect()
@@ -219,6 +227,14 @@ class CoreMachine(RuleBasedStateMachine):
         chosen.take(chosen.session.refuse(InvalidMessage("what?")))
 
     @precondition(lambda self: len(self.lines) < 8)
+    @rule(line=NUMBERS, number=NUMBERS, arrived=NUMBERS)
+    def come_back(self, line: int, number: int, arrived: int) -> None:
+        """At once, behind one of the last chunks."""
+        self.lose_line(line)
+        self.resume(number, len(self.alive()) - 1, arrived)
+        self.hear_out(len(self.alive()) - 1)
+
+    @precondition(lambda self: len(self.lines) < 8)
     @rule(line=NUMBERS)
     def lose_line(self, line: int) -> None:
         """What was sent may never have arrived."""
@@ -245,6 +261,7 @@ class CoreMachine(RuleBasedStateMachine):
         """From another connection, or from the same one, after any chunk that has arrived."""
         tokens = {token: owner for owner in self.lines for token in owner.session.tokens}
         found = [story for story in self.stories if story.token in tokens]
+        found = [story for story in found if len(story.heard) > 1] or found
         if not found:
             return
         story, target = found[number % len(found)], self.alive()[line % len(self.alive())]
