@@ -92,6 +92,8 @@ class _Connection:
                 raise WebSocketDisconnect(event.get("code", 1005))
             text = event.get("text")
             await self._hear(event["bytes"] if text is None else text)
+            # What has arrived already is received without waiting: a burst of text must not hold up everybody else.
+            await asyncio.sleep(0)
 
     async def _hear(self, raw: Frame) -> None:
         try:
