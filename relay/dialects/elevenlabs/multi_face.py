@@ -31,8 +31,9 @@ MAX_WAITING_TEXT = 100_000
 
 _FATAL = frozenset({"max_active_conversations", "voice_settings_changed"})
 """What ends the connection as well."""
-_HARMLESS = frozenset({"nothing_to_say", "idle", "superseded"})
-"""What ends a context and says nothing about the next. Not all clients read errors; after others they see a close."""
+_HOPELESS = frozenset({"unknown_voice", "voice_unavailable", "quota_exceeded"})
+"""What every further context of this connection would meet too. After other errors it goes on: a client that begins its
+next turn before it has read a close would lose that turn."""
 
 
 class MultiFace:
@@ -198,7 +199,7 @@ class MultiFace:
         return (frame,)
 
     def _ends_all(self, error: RelayError) -> bool:
-        return not self._turns and error.code not in _HARMLESS
+        return not self._turns and error.code in _HOPELESS
 
     def _forget(self, turn: Turn) -> None:
         del self._turns[turn.key]

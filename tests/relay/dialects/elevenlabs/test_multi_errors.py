@@ -13,6 +13,7 @@ from tests.relay.dialects.elevenlabs.desk import (
     Desk,
     begin,
     open_multi,
+    read_text,
 )
 
 
@@ -73,18 +74,33 @@ def test_a_context_that_was_never_used_ends_quietly(multi: Desk) -> None:
     assert multi.frames[-1]["isFinal"]
 
 
-def test_a_failure_is_told_with_its_context_and_seen_by_who_reads_no_errors(multi: Desk) -> None:
-    """When no other context is open the connection ends, with the reason before it."""
+def test_a_failure_is_told_with_its_context_and_ends_nothing_else(multi: Desk) -> None:
+    """A turn that begins before its client has read of it is spoken."""
     begin(multi, "a")
     begin(multi, "b")
-    multi.fail()
-    assert (multi.frames[-1]["error"], multi.frames[-1]["contextId"]) == ("synthesis_failed", "a")
+    for context in ("a", "b"):
+        multi.fail()
+        frame = multi.frames[-1]
+        assert (frame["error"], frame["contextId"], frame["isFinal"]) == ("synthesis_failed", context, True)
+        assert frame["message"] == "not this one"
     assert multi.closed is None
-    multi.fail()
-    assert (multi.frames[-1]["error"], multi.frames[-1]["contextId"]) == ("synthesis_failed", "b")
+    begin(multi, "c")
+    multi.speak()
+    assert read_text([frame for frame in multi.frames if frame["contextId"] == "c"]) == "Good morning to you. "
+
+
+def test_what_the_next_context_would_meet_too_ends_the_connection(multi: Desk) -> None:
+    """With the reason before it, and after all that is still being spoken."""
+    begin(multi, "a")
+    multi.harness.left = 0
+    begin(multi, "b", "One more. ")
+    assert (multi.frames[-1]["error"], multi.frames[-1]["contextId"]) == ("quota_exceeded", "b")
+    assert multi.closed is None
+    multi.say(context_id="a", close_context=True)
+    begin(multi, "c", "One more. ")
+    assert multi.frames[-1]["error"] == "quota_exceeded"
     assert multi.closed is not None
-    assert multi.closed.code == 1008
-    assert multi.closed.reason == "not this one"
+    assert (multi.closed.code, multi.closed.reason) == (1008, "used up")
 
 
 def test_an_error_holds_the_text_that_it_leaves_unsaid(multi: Desk) -> None:
