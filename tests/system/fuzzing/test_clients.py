@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 from typing import Any
 
@@ -65,18 +66,16 @@ async def test_who_does_not_read_is_let_go(scene: Scene) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("talks", [False, True])
-async def test_who_vanishes_without_a_word_is_noticed(talks: bool, scene: Scene) -> None:
+async def test_who_vanishes_without_a_word_is_noticed(scene: Scene) -> None:
     """Half-open connections, in mid-text or before it, with half a message and without: all end by themselves."""
     async with contextlib.AsyncExitStack() as life:
-        for guest in GUESTS.values():
-            for half in (False, True):
-                connection = await life.enter_async_context(begin(guest, scene))
-                if talks:
-                    await connection.send(json.dumps(guest.say(scene, f"{LONG_SENTENCE}. And then")))
-                if half:
-                    write_raw(connection, b"\x81\xfe\x40\x00only half")
-                connection.transport.pause_reading()
+        for guest, talks, half in itertools.product(GUESTS.values(), (False, True), (False, True)):
+            connection = await life.enter_async_context(begin(guest, scene))
+            if talks:
+                await connection.send(json.dumps(guest.say(scene, f"{LONG_SENTENCE}. And then")))
+            if half:
+                write_raw(connection, b"\x81\xfe\x40\x00only half")
+            connection.transport.pause_reading()
         await scene.vitals.settle()
 
 
@@ -111,6 +110,7 @@ ENDLESS = {
     "line ends": "\n",
 }
 PIECE = 9_000
+LAST_WORDS_S = 3.0
 PIECES = 10_000_000 // PIECE
 
 
@@ -119,26 +119,29 @@ PIECES = 10_000_000 // PIECE
 async def test_a_text_without_end_has_an_end(guest: Guest, scene: Scene) -> None:
     """Ten megabytes of it: the context or the connection ends with a reason, long before, and the relay keeps none."""
     before = scene.vitals.resident_bytes()
-    for name, piece in ENDLESS.items():
-        errors: list[str] = []
-        async with begin(guest, scene) as connection:
-            listening = asyncio.create_task(_collect(connection, guest, errors))
-            with contextlib.suppress(ConnectionClosed):
-                for _ in range(PIECES):
-                    await connection.send(
-                        json.dumps(guest.say(scene, piece * (PIECE // len(piece))), ensure_ascii=False)
-                    )
-                    if errors or listening.done():
-                        break
-            if name not in ("line ends", "controls"):
-                async with asyncio.timeout(DEADLINE_S):
-                    while not errors and not listening.done():  # noqa: ASYNC110
-                        await asyncio.sleep(0.01)
-                assert errors, (name, listening)
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
-        await scene.vitals.settle()
-    assert scene.vitals.resident_bytes() - before < 48 * 2**20
+    told = await asyncio.gather(*(_pour(guest, scene, piece) for piece in ENDLESS.values()))
+    errors = dict(zip(ENDLESS, told, strict=True))
+    # White space keeps a context alive in one dialect and is passed over in another: nothing of it is kept.
+    assert [name for name, codes in errors.items() if not codes and name != "line ends"] == []
+    await scene.vitals.settle()
+    assert scene.vitals.resident_bytes() - before < 64 * 2**20
+
+
+async def _pour(guest: Guest, scene: Scene, piece: str) -> list[str]:
+    """The codes of the errors that end it."""
+    errors: list[str] = []
+    message = json.dumps(guest.say(scene, piece * (PIECE // len(piece))), ensure_ascii=False)
+    async with begin(guest, scene) as connection:
+        listening = asyncio.create_task(_collect(connection, guest, errors))
+        with contextlib.suppress(ConnectionClosed):
+            for _ in range(PIECES):
+                await connection.send(message)
+                if errors or listening.done():
+                    break
+        await asyncio.wait([listening], timeout=LAST_WORDS_S)
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+    return errors
 
 
 async def _collect(connection: ClientConnection, guest: Guest, errors: list[str]) -> None:
@@ -147,3 +150,4 @@ async def _collect(connection: ClientConnection, guest: Guest, errors: list[str]
             message = await connection.recv()
             if isinstance(message, str) and (code := guest.find_error(json.loads(message))):
                 errors.append(code)
+                return

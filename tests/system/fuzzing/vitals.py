@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 from collections.abc import Iterable
@@ -57,10 +58,11 @@ class Vitals:
         assert not told, told[0]
 
     async def check_doors(self, expected: dict[Ask, bytes]) -> None:
-        """At every door somebody new is served, in the voice that was his before."""
-        for ask, pcm in expected.items():
-            heard = await asyncio.gather(*(door(ask) for door in DOORS.values()))
-            assert [name for name, told in zip(DOORS, heard, strict=True) if told != pcm] == []
+        """At every door one or the other is served, in the voice that was his before."""
+        asks = list(itertools.islice(itertools.cycle(expected), len(DOORS)))
+        heard = await asyncio.gather(*(door(ask) for door, ask in zip(DOORS.values(), asks, strict=True)))
+        for name, ask, pcm in zip(DOORS, asks, heard, strict=True):
+            assert pcm == expected[ask], name
 
     def resident_bytes(self) -> int:
         """What the relay holds in memory; skips where /proc does not say."""
