@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from fractions import Fraction
 from typing import cast
 
@@ -11,6 +12,7 @@ from av import AudioFrame, CodecContext
 from av.audio.codeccontext import AudioCodecContext
 
 from relay.audio.encoding import SOURCE_RATE
+from relay.audio.one_core import one_core
 from relay.audio.samples import SILENCE, Samples
 
 RECOGNISABLE = 6
@@ -67,8 +69,10 @@ class Frames:
         is_float = self._format.startswith("flt")
         frame.planes[0].update((samples.astype(np.float32) / np.float32(32768) if is_float else samples).tobytes())
         frame.sample_rate, frame.time_base, frame.pts = self.context.sample_rate, self.context.time_base, self._position
+        with nullcontext() if self._position else one_core():
+            packets = self.context.encode(frame)
         self._position += len(samples)
-        return _read(self.context.encode(frame))
+        return _read(packets)
 
 
 class Mp3:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from fractions import Fraction
 
 import numpy as np
 from av import AudioFrame, CodecContext
 from av.audio.codeccontext import AudioCodecContext
 
+from relay.audio.one_core import one_core
 from relay.webrtc.bitrate import Quality
 from relay.webrtc.floor import FRAME_BYTES, TRACK_RATE
 
@@ -83,21 +81,6 @@ def _open(quality: Quality) -> AudioCodecContext:
         "packet_loss": str(quality.loss_percent),
     }
     codec.open()
-    with _one_core():
+    with one_core():
         codec.encode(_to_frame(_SILENCE))
     return codec
-
-
-@contextmanager
-def _one_core() -> Iterator[None]:
-    """PyAV puts a filter graph before each encoder, made for its first frame, with a thread for every core that the
-    calling thread may use, up to sixteen; they would do nothing, thirty peers long."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(allowed)})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, allowed)
