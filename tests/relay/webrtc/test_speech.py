@@ -75,7 +75,8 @@ async def test_contexts_take_turns(http: httpx2.AsyncClient, speaker: Speaker) -
         await listener.until_connected()
         say(listener, speaker, TEXT, "a")
         say(listener, speaker, TEXT, "b")
-        samples = [(await listener.until("done", context))["samples"] for context in ("a", "b")]
+        # Whichever is made first.
+        samples = [(await listener.until("done"))["samples"] for _ in range(2)]
         await listener.until("played", "b")
         await asyncio.sleep(0.2)
         order = [(m["type"], m["context"]) for m in listener.told if m["type"] in ("playing", "played")]
