@@ -34,6 +34,7 @@ from relay.webrtc.trickle import Trickled
 log = structlog.get_logger()
 
 CLOSE_WITHIN_S = 3.0
+_UFRAG = "a=ice-ufrag:"
 _CONNECTED, _GONE = "connected", frozenset({"failed", "closed"})
 
 
@@ -63,6 +64,7 @@ class Link:
         self._terms = terms
         self._owner = owner
         self._candidates = 0
+        self._ufrags: set[str] = set()
         self._draining: set[asyncio.Task[None]] = set()
         self._reported: object = None
         if terms.loopback:
@@ -97,11 +99,13 @@ class Link:
             # aiortc's parser raises whatever it stumbles on, over text that the client chose.
             log.info("an offer could not be answered", reason=type(error).__name__)
             raise InvalidRequest("the offer cannot be answered: it is no offer of WebRTC audio", field="sdp") from error
+        # As they came: aiortc would write the description anew, and fall over what it has only read.
+        self._ufrags = {line.removeprefix(_UFRAG).strip() for line in taken.splitlines() if line.startswith(_UFRAG)}
         return advertise(self._connection.localDescription.sdp, self._terms.address)
 
     def knows(self, ufrag: str) -> bool:
         """Whether the ICE session of the client goes by this name."""
-        return f"a=ice-ufrag:{ufrag}" in self._connection.remoteDescription.sdp.splitlines()
+        return ufrag in self._ufrags
 
     async def trickle(self, candidates: Sequence[Trickled], *, complete: bool) -> None:
         """Try these as well, as far as there are not too many; raises InvalidRequest."""
@@ -136,6 +140,9 @@ class Link:
         except TimeoutError:
             metrics.CLOSE_TIMEOUTS.inc()
             log.warning("a WebRTC connection could not be closed in time")
+        except Exception as error:
+            # What an offer has left half made; whatever is ours is ended all the same.
+            log.warning("a WebRTC connection was not closed in order", reason=type(error).__name__)
         for task in self._draining:
             task.cancel()
         await asyncio.gather(*self._draining, return_exceptions=True)

@@ -13,6 +13,8 @@ MAX_SECTIONS = 8
 MAX_CANDIDATES = 64
 """Of one peer, trickled ones included: each makes the relay send checks to an address that the client chose."""
 _CANDIDATE = "a=candidate:"
+_BUNDLE, _MID = "a=group:BUNDLE", "a=mid:"
+_CONNECTED = ("m=audio ", "m=video ", "m=application ")
 _OPUS = re.compile(r"a=rtpmap:\d+ opus/48000/2\s*$", re.IGNORECASE)
 _NUMBER = re.compile(r"[0-9]{1,10}", re.ASCII)
 """None in a candidate is longer (RFC 8839, section 5.1), and Python reads none that is very long."""
@@ -31,6 +33,8 @@ def read_offer(text: str) -> str:
         raise _invalid("must ask for audio in Opus: add an audio transceiver of direction `recvonly` or `sendrecv`")
     if not any(line.startswith("a=fingerprint:") for line in lines):
         raise _invalid("has no fingerprint of a DTLS certificate; WebRTC is always encrypted (RFC 8827)")
+    if not _find_bundled(lines) <= _find_mids(lines):
+        raise _invalid("bundles media sections that it does not have (`a=group:BUNDLE`, RFC 9143)")
     return "\r\n".join([*_keep_useful(lines), ""])
 
 
@@ -84,6 +88,22 @@ def _keep_useful(lines: list[str]) -> Iterator[str]:
                 continue
             kept += 1
         yield line
+
+
+def _find_bundled(lines: list[str]) -> set[str]:
+    groups = [line.removeprefix(_BUNDLE).split(" ") for line in lines if line.startswith(_BUNDLE)]
+    return {mid for group in groups for mid in group if mid}
+
+
+def _find_mids(lines: list[str]) -> set[str]:
+    """Of the sections that can be connected: aiortc falls over a bundle that is led by any other."""
+    mids, connected = set(), False
+    for line in lines:
+        if line.startswith("m="):
+            connected = line.startswith(_CONNECTED)
+        elif connected and line.startswith(_MID):
+            mids.add(line.removeprefix(_MID))
+    return mids
 
 
 def _invalid(rule: str) -> InvalidRequest:

@@ -72,6 +72,8 @@ def test_candidates_are_bounded() -> None:
         OFFER + "m=audio 9 UDP/TLS/RTP/SAVPF 111\r\n" * 8,
         OFFER + "a=x" * 30_000,
         "v=0\ud800",
+        OFFER.replace("BUNDLE 0", "BUNDLE 9 0"),
+        OFFER.replace("a=mid:0", "a=mid:0 "),
     ],
 )
 def test_what_is_no_offer_is_refused(text: str) -> None:

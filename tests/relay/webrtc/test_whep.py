@@ -144,6 +144,20 @@ async def test_trickled_candidates_are_taken(http: httpx2.AsyncClient) -> None:
     await listener.connection.close()
 
 
+async def test_a_session_is_known_by_what_its_offer_said(http: httpx2.AsyncClient) -> None:
+    """Also where that could not be written again: an address that is none is nobody's to connect to here."""
+    listener = make_listener()
+    offer = (await make_offer(listener)).replace("c=IN IP4 ", "c=IN IP4 x")
+    answer = await http.post("/v1/whep", content=offer, headers=SDP)
+    assert answer.status_code == 201
+    headers = {**FRAGMENT, "If-Match": answer.headers["etag"]}
+    session = answer.headers["location"]
+    fragment = f"{ufrag_of(listener)}\r\na=end-of-candidates\r\n"
+    assert (await http.patch(session, content=fragment, headers=headers)).status_code == 204
+    await http.delete(session)
+    await listener.connection.close()
+
+
 async def test_video_and_second_tracks_are_answered_and_not_used(http: httpx2.AsyncClient) -> None:
     """Only the first audio section is in use; the others are inactive."""
     connection = RTCPeerConnection(NO_SERVERS)
