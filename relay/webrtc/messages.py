@@ -9,16 +9,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from relay.errors import InvalidMessage
-from relay.native.frames import HEADER
 from relay.native.messages import MAX_MESSAGE_BYTES
-from relay.speaking.events import Audio
 from relay.webrtc.floor import Played, Playing
 
-MEL_VERSION = 1
-LAST_OF_SENTENCE = 0x01
-MEL = 0x02
-MEL_BINS = 80
 _PING = "ping"
+_FIXED = frozenset({"format", "speed"})
+"""What the WebSocket offers and a track does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +78,13 @@ def read_peer_message(raw: str | bytes, voice: str | None = None) -> Message:
         case "signalling":
             inner = data.get("message")
             return Goodbye() if isinstance(inner, dict) and inner.get("type") == "peerLeft" else Aside()
+        case "open" | "resume" if data.keys() & _FIXED:
+            field = min(data.keys() & _FIXED)
+            raise InvalidMessage(f"`{field}`: the audio of WebRTC is Opus as it was spoken; leave it out", field=field)
         case "open" if voice is not None and "voice" not in data:
             return Native(json.dumps({**data, "voice": voice}))
     # Pipecat's clients talk RTVI to the bots behind other servers, from the first second on.
     return Aside() if data.get("label") == "rtvi-ai" else Native(raw)
-
-
-def encode_mel(audio: Audio) -> bytes:
-    """The mel frames of a chunk: the header of binary frames (docs/protocol.md) with the number of frames in it."""
-    frames = len(audio.mel) // (2 * MEL_BINS)
-    flags = MEL | (LAST_OF_SENTENCE if audio.last else 0)
-    return HEADER.pack(MEL_VERSION, flags, frames, audio.number, audio.sentence, audio.chunk) + audio.mel
 
 
 def show_note(note: Playing | Played) -> str:

@@ -19,6 +19,7 @@ from relay.doors.face import Close
 from relay.entrance.visitors import HangUp
 from relay.errors import InvalidMessage, Refused, RelayError
 from relay.native.face import NativeFace
+from relay.native.frames import encode_mel
 from relay.speaking.commands import End, Open, Refuse, Text
 from relay.speaking.events import Audio, Cancelled, Done, Event, Failed
 from relay.webrtc import metrics
@@ -35,7 +36,6 @@ from relay.webrtc.messages import (
     Ping,
     StartCapture,
     StopCapture,
-    encode_mel,
     read_peer_message,
     show_note,
 )

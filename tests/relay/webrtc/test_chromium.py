@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from relay.native.frames import HEADER
-from relay.webrtc.messages import MEL_BINS
 from tests.browser import open_browser
 from tests.conftest import RunningStack
 from tests.relay.conftest import open_socket
@@ -48,7 +47,7 @@ async def test_a_browser_hears_what_is_spoken(stack: RunningStack, speaker: Spea
     power, expected = heard["energy"] / 48_000, float((pcm**2).sum()) / RATE
     assert 0.7 < power / expected < 1.3
     mels = [bytes(mel) for mel in heard["mels"]]
-    frames = sum(len(np.frombuffer(mel[HEADER.size :], "<f2").reshape(-1, MEL_BINS)) for mel in mels)
+    frames = sum(len(np.frombuffer(mel[HEADER.size :], "<f2").reshape(-1, 80)) for mel in mels)
     assert frames * MEL_HOP == done["samples"]
     words = [word["text"] for told in heard["told"] if told["type"] == "words" for word in told["words"]]
     assert words == TEXT.split()

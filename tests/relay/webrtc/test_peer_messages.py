@@ -8,19 +8,16 @@ import numpy as np
 import pytest
 
 from relay.errors import InvalidMessage, Refused, UnknownObject
-from relay.native.frames import HEADER
+from relay.native.frames import HEADER, LAST_OF_SENTENCE, MEL, encode_mel
 from relay.speaking.events import Audio
 from relay.webrtc.floor import Played, Playing
 from relay.webrtc.messages import (
-    LAST_OF_SENTENCE,
-    MEL,
     Aside,
     Goodbye,
     Native,
     Ping,
     StartCapture,
     StopCapture,
-    encode_mel,
     read_peer_message,
     show_note,
 )
@@ -62,6 +59,14 @@ def test_what_cannot_be_read_is_refused(raw: str | bytes, field: str | None) -> 
     """With the field at fault."""
     with pytest.raises(InvalidMessage) as caught:
         read_peer_message(raw)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(("kind", "field"), [("open", "format"), ("resume", "format"), ("open", "speed")])
+def test_a_track_has_no_format_and_no_speed(kind: str, field: str) -> None:
+    """They would change nothing that is heard, and the times of words."""
+    with pytest.raises(InvalidMessage) as caught:
+        read_peer_message(json.dumps({"type": kind, "context": "c", "voice": "v", field: 1}))
     assert caught.value.field == field
 
 

@@ -9,8 +9,7 @@ import httpx2
 import numpy as np
 from websockets.asyncio.client import ClientConnection
 
-from relay.native.frames import HEADER
-from relay.webrtc.messages import MEL, MEL_BINS
+from relay.native.frames import HEADER, MEL
 from tests.conftest import DEADLINE_S, RunningStack
 from tests.relay.conftest import open_context, open_socket
 from tests.relay.webrtc.conftest import Speaker
@@ -128,7 +127,7 @@ async def test_mel_frames_arrive_as_they_are_decoded(http: httpx2.AsyncClient, s
         say(listener, speaker, TEXT, mel=True)
         done = await listener.until("done")
         heads = [HEADER.unpack(mel[: HEADER.size]) for mel in listener.mels]
-        frames = [np.frombuffer(mel[HEADER.size :], "<f2").reshape(-1, MEL_BINS) for mel in listener.mels]
+        frames = [np.frombuffer(mel[HEADER.size :], "<f2").reshape(-1, 80) for mel in listener.mels]
         assert all(
             head[0] == 1 and head[1] & MEL and head[2] == len(mel) for head, mel in zip(heads, frames, strict=True)
         )
