@@ -178,7 +178,8 @@ class Settings(BaseSettings):
     """Origins, between commas, of the pages that may ask for WebRTC from a browser (CORS); `*` for all; none."""
 
     webrtc_peers: int = Field(default=30, ge=0, le=500)
-    """How many WebRTC peers one relay process holds; 0 for none. A core carries about thirty that speak."""
+    """How many WebRTC peers one relay process holds, one tenant half of them at the most; 0 for none. A core carries
+    about thirty that speak."""
 
     webrtc_candidates: str = Field(default="host", pattern=r"^(host|all|relay)$")
     """What a peer of the relay offers: its own addresses (`host`), what STUN and TURN give as well (`all`), or only

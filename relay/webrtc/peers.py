@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 from dataclasses import dataclass
 from uuid import UUID
@@ -58,9 +59,7 @@ class Peers:
         self, visitor: Visitor, key: str, offer: str, *, voice: str | None, text: str | None
     ) -> tuple[Seat, str]:
         """A peer for an offer, and the answer; raises Refused when there are too many, or InvalidRequest."""
-        if len(self._seats) >= self._terms.peers:
-            metrics.REFUSED.inc()
-            raise Refused("overloaded", "all WebRTC peers of this relay are taken; try again", retry_after_ms=_FULL_MS)
+        self._check_room(visitor.tenant)
         seat = self._seat(visitor, key, Wishes(voice, text))
         self._seats[seat.name] = seat
         metrics.PEERS.inc()
@@ -74,6 +73,17 @@ class Peers:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return seat, answer
+
+    def _check_room(self, tenant: UUID) -> None:
+        """Of all places one tenant has half at the most, so that it does not keep the others out."""
+        most = self._terms.peers
+        if len(self._seats) >= most:
+            metrics.REFUSED.inc()
+            raise Refused("overloaded", "all WebRTC peers of this relay are taken; try again", retry_after_ms=_FULL_MS)
+        held = sum(seat.tenant == tenant for seat in self._seats.values())
+        if held >= math.ceil(most / 2):
+            metrics.REFUSED.inc()
+            raise Refused("too_many_contexts", f"you have {held} WebRTC peers here, the most allowed; end one first")
 
     def find(self, name: str, tenant: UUID) -> Seat:
         """A tenant's peer; raises UnknownObject, in the same words for another's."""

@@ -18,6 +18,7 @@ from timbrelay.stack.servers import Servers
 
 ORIGIN = "https://app.example.com"
 PEERS = 4
+"""For each tenant; there are places for two."""
 OWN_SERVERS = [["stun:stun.example.com:3478"], ["turn:turn.example.com:3478?transport=udp", "turns:turn.example.com"]]
 SECRET = "shared with the TURN server"
 """Nobody of ours asks these servers: peers of this relay offer what they have themselves."""
@@ -28,7 +29,7 @@ def start_speaking(start_stack: StartStack) -> RunningStack:
     return start_stack(
         only=("relay", "worker"),
         webrtc_loopback=True,
-        webrtc_peers=PEERS,
+        webrtc_peers=2 * PEERS,
         allowed_origins=ORIGIN,
         stun_urls=OWN_SERVERS[0][0],
         turn_urls=", ".join(OWN_SERVERS[1]),

@@ -172,20 +172,25 @@ async def test_video_and_second_tracks_are_answered_and_not_used(http: httpx2.As
     await connection.close()
 
 
-async def test_there_is_room_for_so_many_peers(stack: RunningStack, http: httpx2.AsyncClient) -> None:
-    """Whoever is one too many is told when to try again, and has a place as soon as another goes."""
+async def test_there_is_room_for_so_many_peers(
+    stack: RunningStack, http: httpx2.AsyncClient, make_tenant: MakeTenant
+) -> None:
+    """A tenant has half of the places; whoever is one too many is told so, and has one as soon as another goes."""
     wait_until(lambda: peers_of(stack) == 0)
     offer = await make_offer(make_listener())
+    keys = [http.headers["Authorization"], f"Bearer {(await make_tenant('other')).key}"]
     sessions = []
-    for _ in range(PEERS):
-        answer = await http.post("/v1/whep", content=offer, headers=SDP)
-        assert answer.status_code == 201
-        sessions.append(answer.headers["location"])
-    refused = await http.post("/v1/whep", content=offer, headers=SDP)
-    check_problem(refused, 429, "overloaded")
-    assert int(refused.headers["retry-after"]) > 0
-    for session in sessions:
-        await http.delete(session)
+    for key in keys:
+        http.headers["Authorization"] = key
+        for _ in range(PEERS):
+            answer = await http.post("/v1/whep", content=offer, headers=SDP)
+            assert answer.status_code == 201
+            sessions.append((key, answer.headers["location"]))
+        refused = await http.post("/v1/whep", content=offer, headers=SDP)
+        check_problem(refused, 429, "too_many_contexts" if key == keys[0] else "overloaded")
+        assert int(refused.headers["retry-after"]) > 0
+    for key, session in sessions:
+        await http.delete(session, headers={"Authorization": key})
     again = await http.post("/v1/whep", content=offer, headers=SDP)
     assert again.status_code == 201
     await http.delete(again.headers["location"])
