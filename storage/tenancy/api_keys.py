@@ -111,8 +111,8 @@ class Caller:
 
 
 def hash_key(key: str) -> bytes:
-    """The 32 bytes under which a key is kept."""
-    return hashlib.sha256(key.encode()).digest()
+    """The 32 bytes under which a key is kept; of anything at all, since a client may send half a surrogate pair."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
 async def authenticate(database: Database, key: str) -> Caller | None:

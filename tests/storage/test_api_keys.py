@@ -80,11 +80,14 @@ async def test_only_a_hash_is_kept_and_the_key_is_shown_once(store: Store, owner
     assert hash_key(shown).hex() in dump
 
 
-@pytest.mark.parametrize("key", ["", "tr_", "tr_" + "x" * 500, "sk-other", "tr_wrong", "tr_\0", "tr_ä", "Bearer tr_x"])
+@pytest.mark.parametrize(
+    "key", ["", "tr_", "tr_" + "x" * 500, "sk-other", "tr_wrong", "tr_\0", "tr_ä", "Bearer tr_x", "\ud800"]
+)
 async def test_what_is_no_key_opens_nothing(store: Store, key: str) -> None:
     """Empty, foreign, oversized, unknown and garbled keys are all the same: nobody's."""
     await _make(store)
     assert await authenticate(store.database, key) is None
+    assert len(hash_key(key)) == 32
 
 
 async def test_a_key_ends_when_it_is_revoked_or_its_time_is_over(store: Store) -> None:
