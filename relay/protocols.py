@@ -17,6 +17,8 @@ HEAD_TIMEOUT_S = 5.0
 LINGER_S = 12.0
 """How long a closed connection may take to be gone; longer than uvicorn waits for the answer to its close frame."""
 
+_NO_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
 MAX_UNREAD_PONGS = 256 * 1024
 """Bytes on their way to a client that pings and does not read."""
 
@@ -58,6 +60,13 @@ class PromptHttp(H11Protocol):
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
     """Ends connections whose client floods it with pings, or leaves unread what it is sent."""
+
+    def data_received(self, data: bytes) -> None:
+        """What is no handshake (it has a body, or a line that is too long) is refused; uvicorn would wait for ever."""
+        super().data_received(data)
+        if not self.handshake_initiated and self.conn.handshake_exc is not None:
+            self.transport.write(_NO_HANDSHAKE)
+            self.transport.close()
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
         """The application is done with the connection: what its client does not read is thrown away.

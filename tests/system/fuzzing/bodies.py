@@ -34,7 +34,7 @@ class Asked:
 
 def draw_request(random: Random, who: Who) -> Asked:
     """A request to any door, with something wrong in most of them."""
-    return random.choice((_ask_speech, _ask_speech, _ask_speech, _ask_form, _ask_thing))(random, who)
+    return random.choice((_ask_speech, _ask_speech, _ask_speech, _ask_form, _ask_thing, _ask_upgrade))(random, who)
 
 
 def check_answer(door: str, status: int, answer: Message) -> None:
@@ -151,6 +151,31 @@ def _ask_thing(random: Random, who: Who) -> Asked:
     )
     kind = random.choice((_JSON, "application/sdp", "application/trickle-ice-sdpfrag", ""))
     return Asked(method, quote(path, safe="/?=&%{}."), {"Content-Type": kind, **_keys(who)}, body)
+
+
+def _ask_upgrade(random: Random, who: Who) -> Asked:
+    """A handshake for a WebSocket (RFC 6455, section 4.1) with something wrong in it."""
+    path = random.choice(
+        (
+            "/v1/stream",
+            f"/elevenlabs/v1/text-to-speech/{who.voice}/stream-input",
+            f"/elevenlabs/v1/text-to-speech/{who.foreign}/multi-stream-input?xi-api-key=%00",
+            "/cartesia/tts/websocket?api_key=%ff",
+            "/v1/nothing",
+            "/v1/consents",
+        )
+    )
+    headers = {
+        "Upgrade": random.choice(("websocket", "websocket", "h2c", "websocket, x")),
+        "Connection": random.choice(("Upgrade", "Upgrade", "close", "keep-alive, Upgrade")),
+        "Sec-WebSocket-Key": random.choice(("dGhlIHNhbXBsZSBub25jZQ==", "dGhlIHNhbXBsZSBub25jZQ==", "x", "", "é")),
+        "Sec-WebSocket-Version": random.choice(("13", "13", "8", "x", "")),
+        "Sec-WebSocket-Protocol": random.choice(("timbrelay.v1", "bearer.x, timbrelay.v1", ",,", "\x01")),
+        "Sec-WebSocket-Extensions": random.choice(("permessage-deflate", "x; y=", ";")),
+    }
+    chosen = {name: value for name, value in headers.items() if random.random() < 0.9}
+    keys = _keys(who) if random.random() < 0.7 else {}
+    return Asked(random.choice(("GET", "GET", "GET", "POST")), path, {**chosen, **keys}, random.randbytes(30))
 
 
 def _keys(who: Who) -> dict[str, str]:

@@ -151,3 +151,16 @@ async def _collect(connection: ClientConnection, guest: Guest, errors: list[str]
             if isinstance(message, str) and (code := guest.find_error(json.loads(message))):
                 errors.append(code)
                 return
+
+
+@pytest.mark.parametrize("line", ["Content-Length: 5", "Transfer-Encoding: chunked", f"X-Long: {'x' * 10_000}"])
+async def test_what_is_no_handshake_is_refused(line: str, scene: Scene) -> None:
+    """One that the server of WebSockets cannot read takes no place for longer than it takes to say so."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(scene.url.rsplit(":", 1)[1]))
+    head = "GET /v1/stream HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    writer.write(f"{head}{key}{line}\r\n\r\n".encode())
+    async with asyncio.timeout(DEADLINE_S):
+        answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 400 ")

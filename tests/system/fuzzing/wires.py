@@ -112,14 +112,18 @@ class Call:
                     body += event.data
                     if len(body) > MAX_READ:
                         return
+                case h11.InformationalResponse():
+                    # A WebSocket is there, which others attack.
+                    self.status = event.status_code
+                    return
                 case h11.EndOfMessage():
                     break
         self._check(kind, body)
 
     def _check(self, kind: bytes, body: bytes) -> None:
         assert self.status is not None
-        # What is no HTTP gets no further than the server.
-        if self.status >= 400 and self.asked.method != "HEAD" and kind != b"text/plain; charset=utf-8":
+        # What is no HTTP, or no handshake, gets no further than the server.
+        if self.status >= 400 and self.asked.method != "HEAD" and body and kind != b"text/plain; charset=utf-8":
             check_answer(self.asked.door, self.status, read_json(body))
         assert self.status < 500 or self.status == 503, (self.asked.path, body)
 
