@@ -15,7 +15,7 @@ from tests.ops.test_up import ROOT, start_up, variables
 
 REFERENCE = ROOT / "samples" / "reference-high.wav"
 MORE = {
-    "bench": ["--users", "1,2", "--seconds", "2"],
+    "bench": ["--users", "1,2", "--seconds", "2", "--doors", "0"],
     "demo": ["--port", "0"],
     "up": ["--port", "0"],
 }
