@@ -207,7 +207,7 @@ async def test_tombstones_reach_the_worker_with_its_next_chunk(redis: Redis) -> 
 
 
 @pytest.mark.parametrize(
-    ("setting", "value", "normal"), [("maxmemory", "1", "200mb"), ("min-replicas-to-write", "9", "0")]
+    ("setting", "value", "normal"), [("maxmemory", "1", "256mb"), ("min-replicas-to-write", "9", "0")]
 )
 async def test_a_server_that_cannot_take_anything_is_unavailable(
     redis: Redis, jobs: JobStream, setting: str, value: str, normal: str
