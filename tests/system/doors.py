@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import httpx2
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from timbrelay.client import Chunk, Client
 from timbrelay.errors import OpsError
@@ -44,14 +44,14 @@ Door = Callable[[Ask], Awaitable[bytes]]
 
 async def hear_native(ask: Ask) -> bytes:
     """The native protocol."""
-    async with Client(ask.url, ask.key) as client, client.connect() as connection:
-        try:
+    try:
+        async with Client(ask.url, ask.key) as client, client.connect() as connection:
             context = await connection.open(ask.voice)
             await context.send(ask.text)
             await context.end()
             return b"".join([event.pcm async for event in context if isinstance(event, Chunk)])
-        except OpsError as error:
-            raise Refusal(None, {"code": getattr(error, "code", "")}) from error
+    except OpsError as error:
+        raise Refusal(None, {"code": getattr(error, "code", "")}) from error
 
 
 async def hear_elevenlabs(ask: Ask) -> bytes:
@@ -76,8 +76,10 @@ async def hear_elevenlabs_once(ask: Ask) -> bytes:
     url = f"{_socket_url(ask)}/elevenlabs/v1/text-to-speech/{ask.voice}/stream-input?output_format=pcm_24000"
     pcm = bytearray()
     async with _connect(url, {"xi-api-key": ask.key}) as socket:
-        for text in (" ", f"{ask.text} ", ""):
-            await socket.send(json.dumps({"text": text}))
+        # Who is refused finds the reason in what was sent before the close.
+        with suppress(ConnectionClosed):
+            for text in (" ", f"{ask.text} ", ""):
+                await socket.send(json.dumps({"text": text}))
         async for raw in socket:
             message = json.loads(raw)
             if "error" in message:
