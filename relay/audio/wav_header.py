@@ -1,18 +1,32 @@
-"""The header of a WAV file whose end is not known yet."""
+"""Headers of WAV files whose end is not known yet (RIFF, Microsoft and IBM 1991).
+
+All sizes are 0xFFFFFFFF, which readers take as "up to the end", as in RF64 (EBU Tech 3306) and FFmpeg's output.
+"""
 
 from __future__ import annotations
 
 import struct
 
-_UNKNOWN = 0xFFFFFFFF
-_PCM, _MONO, _BITS = 1, 1, 16
+from relay.audio.formats import Codec
+
+_UNKNOWN = struct.pack("<I", 0xFFFFFFFF)
+_MONO = 1
+_TAGS = {Codec.PCM_S16: (1, 16), Codec.PCM_F32: (3, 32), Codec.ALAW: (6, 8), Codec.ULAW: (7, 8)}
+"""WAVE_FORMAT_PCM, _IEEE_FLOAT, _ALAW, _MULAW with their bits a sample."""
 
 
-def write_streaming_header(rate: int) -> bytes:
-    """44 bytes for mono s16le at `rate` Hz (RIFF, Microsoft and IBM 1991).
+def write_streaming_header(rate: int, codec: Codec = Codec.PCM_S16) -> bytes:
+    """44 bytes for mono samples of this codec at `rate` Hz, 58 for what is no PCM.
 
-    Both sizes are 0xFFFFFFFF, which readers take as "up to the end", as in RF64 (EBU Tech 3306) and FFmpeg's output.
+    That has an extension, even an empty one, and a `fact` chunk (Microsoft, "Multiple Channel Audio Data and WAVE
+    Files").
     """
-    block = _MONO * _BITS // 8
-    fields = struct.pack("<IHHIIHH", 16, _PCM, _MONO, rate, rate * block, block, _BITS)
-    return b"RIFF" + struct.pack("<I", _UNKNOWN) + b"WAVEfmt " + fields + b"data" + struct.pack("<I", _UNKNOWN)
+    tag, bits = _TAGS[codec]
+    block = _MONO * bits // 8
+    fields = struct.pack("<HHIIHH", tag, _MONO, rate, rate * block, block, bits)
+    fact = b""
+    if codec is not Codec.PCM_S16:
+        fields += struct.pack("<H", 0)
+        fact = b"fact" + struct.pack("<I", 4) + _UNKNOWN
+    size = struct.pack("<I", len(fields))
+    return b"RIFF" + _UNKNOWN + b"WAVEfmt " + size + fields + fact + b"data" + _UNKNOWN

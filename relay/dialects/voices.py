@@ -32,9 +32,13 @@ from storage.evidence.beginnings import ObjectKind
 from storage.evidence.deletions import Deletion
 from storage.paging import Page, Position, Slice
 from storage.states import VersionState, VoiceState
+from storage.tenancy.api_keys import Scope
 from storage.voices.voices import Voice, find_speaker, find_voice, list_voices
 
 CONSENT_HEADER = "X-Timbrelay-Consent"
+READERS = frozenset({Scope.SPEAK, Scope.ENROL, Scope.ADMIN})
+"""Whose keys see voices; those of WRITERS make, rename and delete them."""
+WRITERS = frozenset({Scope.ENROL, Scope.ADMIN})
 ENROLMENT_S = 20.0
 """How long a request waits for the voice that it makes; an enrolment takes about half a second."""
 _NAME = TypeAdapter(Name)
@@ -86,6 +90,14 @@ async def find_offered(services: Services, tenant: UUID, name: str) -> Offered:
     if found is None or found.state is VoiceState.DELETING:
         raise UnknownVoice(name)
     return offer(found)
+
+
+async def find_place(services: Services, tenant: UUID, last: str) -> Position | None:
+    """Where a list goes on behind the last voice that a client has; the beginning, if it names none."""
+    if not last:
+        return None
+    voice = await find_offered(services, tenant, last)
+    return voice.created_at, voice.id
 
 
 @asynccontextmanager

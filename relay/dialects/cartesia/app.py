@@ -13,8 +13,9 @@ from starlette.routing import Route, WebSocketRoute
 
 from relay.api.answers import tell
 from relay.api.services import Services
+from relay.dialects.answers import RequestIds
 from relay.dialects.cartesia.access_tokens import TokensDoor
-from relay.dialects.cartesia.answers import HANDLERS, RequestIds
+from relay.dialects.cartesia.answers import HANDLERS
 from relay.dialects.cartesia.socket_door import SocketDoor
 from relay.dialects.cartesia.speech import SpeechDoor
 from relay.dialects.cartesia.voices import VoicesDoor

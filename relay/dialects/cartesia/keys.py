@@ -10,8 +10,6 @@ from relay.entrance.authentication import find_origin, read_bearer
 from storage.tenancy.api_keys import Deed, Scope
 
 HEADER = "X-API-Key"
-READERS = frozenset({Scope.SPEAK, Scope.ENROL, Scope.ADMIN})
-WRITERS = frozenset({Scope.ENROL, Scope.ADMIN})
 _IN_ADDRESS = ("access_token", "api_key")
 
 

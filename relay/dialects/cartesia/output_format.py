@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from relay.audio.encoding import Encoder, make_encoder
 from relay.audio.formats import OFFERED, Codec, Format
-from relay.dialects.cartesia.wav_header import write_streaming_header
+from relay.audio.wav_header import write_streaming_header
 from relay.errors import InvalidMessage
 
 _CODECS = {
@@ -62,7 +62,7 @@ def read_format(wanted: OutputFormat, *, raw_only: bool) -> Sound:
         return Sound(format, format.media_type)
     if codec is Codec.PCM_S16:
         return Sound(Format(Codec.WAV, rate), _WAV)
-    return Sound(format, _WAV, write_streaming_header(codec, rate))
+    return Sound(format, _WAV, write_streaming_header(rate, codec))
 
 
 def _read_mp3(rate: int, bit_rate: int | None) -> Sound:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from starlette.websockets import WebSocket
 
-from relay.dialects.cartesia.answers import REQUEST_ID, answer_error
+from relay.dialects.answers import REQUEST_ID
+from relay.dialects.cartesia.answers import answer_error
 from relay.dialects.cartesia.face import CartesiaFace
 from relay.dialects.cartesia.keys import find_key
 from relay.doors.reception import Reception

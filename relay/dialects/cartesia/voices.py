@@ -16,12 +16,15 @@ from relay.api.bodies import invalid
 from relay.api.services import Services
 from relay.api.texts import parse_id
 from relay.dialects.cartesia.bodies import read_body
-from relay.dialects.cartesia.keys import READERS, WRITERS, let_in
+from relay.dialects.cartesia.keys import let_in
 from relay.dialects.cartesia.styles import LANGUAGE, check_language
 from relay.dialects.voices import (
+    READERS,
+    WRITERS,
     Offered,
     delete_offered,
     find_offered,
+    find_place,
     list_offered,
     make_offered,
     read_consent,
@@ -29,7 +32,6 @@ from relay.dialects.voices import (
     take_form,
 )
 from relay.errors import InvalidRequest
-from storage.paging import Position
 from storage.tenancy.api_keys import Deed
 
 CLIP = "clip"
@@ -102,7 +104,7 @@ class VoicesDoor:
         """List the voices that are ready."""
         visit = await let_in(self.services, request, READERS, Deed.READ)
         asked = read_query(request)
-        after = await self._find_place(visit.tenant, asked.starting_after)
+        after = await find_place(self.services, visit.tenant, asked.starting_after)
         found = await list_offered(self.services, visit.tenant, limit=asked.limit, after=after, search=asked.q)
         # Nobody's gender is on record, so no voice is of the one that is asked for.
         shown = [] if asked.gender else [show_voice(voice, visit.tenant) for voice in found.items]
@@ -148,12 +150,6 @@ class VoicesDoor:
                 file=CLIP,
             )
         return tell(show_voice(made, visit.tenant))
-
-    async def _find_place(self, tenant: UUID, voice: str) -> Position | None:
-        if not voice:
-            return None
-        last = await find_offered(self.services, tenant, voice)
-        return last.created_at, last.id
 
 
 def read_query(request: Request) -> ListQuery:

@@ -2,45 +2,25 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 
 from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from relay.api.answers import tell
 from relay.api.services import Services
+from relay.dialects.answers import RequestIds
 from relay.dialects.openai.consents import ConsentsDoor
 from relay.dialects.openai.errors import HANDLERS
 from relay.dialects.openai.models import ModelList, find_model, list_models
 from relay.dialects.openai.speech import SpeechDoor
-from relay.dialects.openai.voices import READERS, VoicesDoor, let_in
+from relay.dialects.openai.voices import VoicesDoor, let_in
+from relay.dialects.voices import READERS
 from relay.doors.reception import Reception
 from storage.tenancy.api_keys import Deed
-
-REQUEST_ID = "x-request-id"
-
-
-class RequestIds:
-    """Gives every answer an id, which clients show with an error and nothing here remembers."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes everything on."""
-
-        async def send_named(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[REQUEST_ID] = f"req_{uuid.uuid4().hex}"
-            await send(message)
-
-        await self.app(scope, receive, send_named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +64,7 @@ def make_app(services: Services, reception: Reception) -> Starlette:
         Route("/v1/audio/voice_consents/{consent}", consents.change, methods=["POST"]),
         Route("/v1/audio/voice_consents/{consent}", consents.delete, methods=["DELETE"]),
     ]
-    app = Starlette(routes=routes, middleware=[Middleware(RequestIds)], exception_handlers=dict(HANDLERS))
+    middleware = [Middleware(RequestIds, prefix="req_")]
+    app = Starlette(routes=routes, middleware=middleware, exception_handlers=dict(HANDLERS))
     app.router.redirect_slashes = False
     return app

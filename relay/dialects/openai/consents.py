@@ -24,8 +24,8 @@ from relay.api.texts import Language, Name, parse_id
 from relay.api.visits import Visit
 from relay.dialects.openai.errors import refuse_field
 from relay.dialects.openai.pages import PageQuery, make_list, read_page
-from relay.dialects.openai.voices import WRITERS, let_in
-from relay.dialects.voices import take_form
+from relay.dialects.openai.voices import let_in
+from relay.dialects.voices import WRITERS, take_form
 from relay.errors import InvalidRequest, RequestRefused, UnknownObject
 from storage.paging import Page
 from storage.tenancy.api_keys import Deed

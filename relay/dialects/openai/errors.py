@@ -1,30 +1,18 @@
-"""Errors as OpenAI's clients expect them: `{"error": {"message", "type", "param", "code"}}` (OpenAI API reference).
-
-Its Python client chooses the exception by the status, tries 408, 409, 429 and 5xx again, waits as `Retry-After` says,
-and obeys `x-should-retry`.
-"""
+"""Errors as OpenAI's clients expect them: `{"error": {"message", "type", "param", "code"}}` (OpenAI API reference)."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from http import HTTPStatus
 
-import structlog
 from pydantic import BaseModel, ValidationError
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from relay import metrics
-from relay.api.problems import RETRY_AFTER_MS, translate
-from relay.doors.http_audio import BrokenTransfer
+from relay.api.answers import JSON
+from relay.dialects.answers import advise, make_handlers
 from relay.errors import RelayError, RequestRefused
-from storage.errors import StorageError
 
-log = structlog.get_logger()
-
-JSON = "application/json"
 _NOT_OF_THE_REQUEST = frozenset({"Authorization", "Content-Type", "context"})
 _NAMES = {"text": "input", "output_format": "response_format"}
 """What the core calls otherwise than OpenAI."""
@@ -35,7 +23,6 @@ _CODES = {
     "rate_limited": "rate_limit_exceeded",
     "quota_exceeded": "insufficient_quota",
 }
-_TRIED_AGAIN = frozenset({HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
 _BY_RULE = {
     "missing": "missing_required_parameter",
     "string_too_long": "string_above_max_length",
@@ -90,12 +77,11 @@ def refuse_field(error: ValidationError) -> RequestRefused:
     return RequestRefused(HTTPStatus.BAD_REQUEST, code, f"`{field}`: {problem['msg'].lower()}", field=field)
 
 
-def answer_error(error: RelayError, headers: Mapping[str, str] | None = None) -> Response:
+def answer_error(error: RelayError) -> Response:
     """An error as the answer to a request."""
     metrics.ERRORS.labels(error.code).inc()
-    content = ErrorAnswer(error=describe(error)).model_dump_json()
-    merged = {"Cache-Control": "no-store", **_headers(error), **(headers or {})}
-    return Response(content, status_code=find_status(error), media_type=JSON, headers=merged)
+    content, status = ErrorAnswer(error=describe(error)).model_dump_json(), find_status(error)
+    return Response(content, status_code=status, media_type=JSON, headers=advise(error, status))
 
 
 def _type_of(status: int, code: str) -> str:
@@ -106,44 +92,8 @@ def _type_of(status: int, code: str) -> str:
     return "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
 
 
-def _headers(error: RelayError) -> dict[str, str]:
-    status, headers = find_status(error), {}
-    if status == HTTPStatus.UNAUTHORIZED:
-        headers["WWW-Authenticate"] = "Bearer"
-    if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
-        headers["Retry-After"] = str(math.ceil((error.retry_after_ms or RETRY_AFTER_MS) / 1000))
-    if status in _TRIED_AGAIN and not error.retryable:
-        headers["x-should-retry"] = "false"
-    return headers
+def _answer(_: Request, error: RelayError) -> Response:
+    return answer_error(error)
 
 
-async def _handle_relay_error(_: Request, error: Exception) -> Response:
-    return answer_error(error if isinstance(error, RelayError) else RelayError("a fault of ours"))
-
-
-async def _handle_storage_error(_: Request, error: Exception) -> Response:
-    return answer_error(translate(error))
-
-
-async def _handle_http_error(request: Request, error: Exception) -> Response:
-    """What the router refuses: no such path, or no such method there."""
-    status = error.status_code if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
-    code = {404: "unknown_url", 405: "method_not_allowed"}.get(status, "invalid_request")
-    text = f"there is nothing at {request.method} {request.url.path[:100]!r}; see docs/openai.md for what there is"
-    headers = error.headers if isinstance(error, HTTPException) else None
-    return answer_error(RequestRefused(status, code, text), headers)
-
-
-async def _handle_fault(_: Request, error: Exception) -> Response:
-    """Whatever nobody expected: the log has it, the client has a sentence. A transfer that broke is in the log."""
-    if not isinstance(error, BrokenTransfer):
-        log.error("a request broke", exc_info=error)
-    return answer_error(RelayError("a fault of ours; try again, and tell us if it stays"))
-
-
-HANDLERS = {
-    RelayError: _handle_relay_error,
-    StorageError: _handle_storage_error,
-    HTTPException: _handle_http_error,
-    Exception: _handle_fault,
-}
+HANDLERS = make_handlers(_answer, "docs/openai.md", "unknown_url")

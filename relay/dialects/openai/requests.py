@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
+from relay.api.answers import JSON
 from relay.api.bodies import parse_json, receive, unsupported
 from relay.audio.formats import Codec, Format
-from relay.dialects.openai.errors import JSON, refuse_field
+from relay.dialects.openai.errors import refuse_field
 from relay.errors import RequestRefused
 
 MAX_INPUT = 4096

@@ -18,9 +18,12 @@ from relay.api.texts import parse_id
 from relay.api.visits import Visit, enter
 from relay.dialects.openai.pages import make_list, read_page
 from relay.dialects.voices import (
+    READERS,
+    WRITERS,
     Offered,
     delete_offered,
     find_offered,
+    find_place,
     list_offered,
     make_offered,
     read_consent,
@@ -31,8 +34,6 @@ from relay.errors import InvalidRequest, RequestRefused
 from storage.states import VoiceState
 from storage.tenancy.api_keys import Deed, Scope
 
-READERS = frozenset({Scope.SPEAK, Scope.ENROL, Scope.ADMIN})
-WRITERS = frozenset({Scope.ENROL, Scope.ADMIN})
 SAMPLE = "audio_sample"
 
 
@@ -88,10 +89,7 @@ class VoicesDoor:
         """List the voices that are ready, newest first."""
         visit = await let_in(self.services, request, READERS, Deed.READ)
         page = read_page(request)
-        after = None
-        if page.after:
-            last = await find_offered(self.services, visit.tenant, page.after)
-            after = (last.created_at, last.id)
+        after = await find_place(self.services, visit.tenant, page.after)
         found = await list_offered(self.services, visit.tenant, limit=page.limit, after=after)
         shown = [show_voice(voice) for voice in found.items]
         return tell(make_list(shown, [voice.id for voice in shown], found.after is not None))
