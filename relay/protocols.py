@@ -96,6 +96,16 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
             self.conn.send_close(CloseCode.INVALID_DATA)
             self.handle_parser_exception()
 
+    def handle_parser_exception(self) -> None:
+        """The connection is closed from here: what the application still says has no reader, and is no fault of its."""
+        super().handle_parser_exception()
+        self.disconnected = True
+
+    def keepalive_timeout(self) -> None:
+        """As above: nobody answers pings any more."""
+        super().keepalive_timeout()
+        self.disconnected = self.disconnected or self.close_sent
+
     def handle_ping(self) -> None:
         """Answer a ping (RFC 6455, section 5.5.2) unless the answers pile up."""
         if self.transport.get_write_buffer_size() > MAX_UNREAD_PONGS:
