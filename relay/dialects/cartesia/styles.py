@@ -13,13 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from relay.api.bodies import invalid
 from relay.dialects.cartesia.output_format import OutputFormat, Sound, read_format
+from relay.dialects.languages import check_language, find_base
 from relay.errors import InvalidMessage, TextTooLong
 
 MAX_TRANSCRIPT = 10_000
 """Characters of one message or request; a context takes ten times as much."""
 DEFAULT_BUFFER_DELAY_MS = 3000
 SLOWEST, FASTEST = 0.6, 2.0
-LANGUAGE = "en"
 _SPEEDS = {"slow": 0.8, "normal": 1.0, "fast": 1.25}
 _NO_EMBEDDING = (
     "`voice.mode`: an embedding says nothing of its speaker's consent, so there is no voice for it here; make one with "
@@ -136,12 +136,6 @@ def read_voice(voice: object) -> str:
     return voice
 
 
-def check_language(field: str, language: str | None) -> None:
-    """Raises InvalidMessage for any other than English, in whatever country."""
-    if language is not None and _base(language) != LANGUAGE:
-        raise InvalidMessage(f"`{field}`: only English (`{LANGUAGE}`) is spoken here", field=field)
-
-
 def _check_language(wanted: Wanted) -> None:
     if wanted.language is not None and wanted.locale is not None:
         raise InvalidMessage("`language` and `locale` say the same: send one of them", field="locale")
@@ -156,10 +150,6 @@ def _read_speed(wanted: Wanted) -> float:
     return _SPEEDS[wanted.speed or "normal"]
 
 
-def _base(language: str | None) -> str:
-    return (language or LANGUAGE).replace("_", "-").partition("-")[0].lower()
-
-
 def _spell(wanted: Wanted) -> dict[str, object]:
     """What a context has to keep, with what stands for fields that were left out."""
     voice, delay_ms = wanted.voice, wanted.max_buffer_delay_ms
@@ -168,8 +158,8 @@ def _spell(wanted: Wanted) -> dict[str, object]:
         "model_id": wanted.model_id,
         "voice": voice.get("id") if isinstance(voice, dict) else voice,
         "output_format": wanted.output_format,
-        "language": _base(wanted.language),
-        "locale": _base(wanted.locale),
+        "language": find_base(wanted.language),
+        "locale": find_base(wanted.locale),
         "speed": wanted.speed or "normal",
         "generation_config.speed": config.speed,
         "generation_config.volume": config.volume,

@@ -17,7 +17,7 @@ from relay.api.services import Services
 from relay.api.texts import parse_id
 from relay.dialects.cartesia.bodies import read_body
 from relay.dialects.cartesia.keys import let_in
-from relay.dialects.cartesia.styles import LANGUAGE, check_language
+from relay.dialects.languages import LANGUAGE, check_language
 from relay.dialects.voices import (
     READERS,
     WRITERS,

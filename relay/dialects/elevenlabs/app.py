@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.routing import WebSocketRoute
 
 from relay.api.services import Services
+from relay.dialects.answers import RequestIds
 from relay.dialects.elevenlabs.catalogue import CatalogueDoor
 from relay.dialects.elevenlabs.refusals import HANDLERS
 from relay.dialects.elevenlabs.sockets import make_doors
@@ -25,6 +27,7 @@ def make_app(services: Services, reception: Reception) -> Starlette:
         *VoicesDoor(services).routes(),
         *CatalogueDoor(services).routes(),
     ]
-    app = Starlette(routes=routes, exception_handlers=HANDLERS)
+    middleware = [Middleware(RequestIds, header="request-id")]
+    app = Starlette(routes=routes, middleware=middleware, exception_handlers=dict(HANDLERS))
     app.router.redirect_slashes = False
     return app

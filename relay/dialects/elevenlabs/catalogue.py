@@ -10,8 +10,9 @@ from relay.api.services import Services
 from relay.api.visits import enter
 from relay.dialects.elevenlabs.keys import need_key
 from relay.dialects.elevenlabs.speech import MAX_TEXT
+from relay.dialects.voices import READERS
 from relay.entrance.authentication import find_origin
-from storage.tenancy.api_keys import Deed, Scope
+from storage.tenancy.api_keys import Deed
 
 MODEL = {
     "model_id": "timbrelay",
@@ -45,6 +46,5 @@ class CatalogueDoor:
 
     async def list_models(self, request: Request) -> Response:
         """What there is to choose from."""
-        scopes = frozenset({Scope.SPEAK, Scope.ENROL, Scope.ADMIN})
-        await enter(self._services, need_key(request), find_origin(request), scopes=scopes, deed=Deed.READ)
+        await enter(self._services, need_key(request), find_origin(request), scopes=READERS, deed=Deed.READ)
         return JSONResponse([MODEL])

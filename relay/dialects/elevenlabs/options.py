@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from relay.audio.formats import Format, parse_format
+from relay.dialects.languages import check_language
 from relay.errors import InvalidMessage
 
 DEFAULT_FORMAT = "mp3_44100_128"
@@ -23,10 +24,11 @@ class _Query(BaseModel):
     sync_alignment: bool = False
     enable_ssml_parsing: bool = False
     auto_mode: bool = False
+    language_code: str = ""
 
 
-QUERY_FIELDS = frozenset(_Query.model_fields)
-"""So that an error can say in which part of a request it is."""
+QUERY_FIELDS = frozenset(_Query.model_fields) - {"language_code"}
+"""So that an error can say in which part of a request it is; the language comes with the text over HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ def read_options(query: Mapping[str, str]) -> Options:
         problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
         field = str(problem["loc"][-1])
         raise InvalidMessage(f"`{field}`: {problem['msg'].lower()}", field=field) from error
+    check_language("language_code", given.language_code)
     return Options(
         format=parse_format(given.output_format),
         inactivity_s=given.inactivity_timeout,

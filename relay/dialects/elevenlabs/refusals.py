@@ -6,24 +6,17 @@ each client takes for an error by another of its keys.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import NamedTuple
 
-import structlog
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from relay import metrics
-from relay.api.problems import RETRY_AFTER_MS, translate
+from relay.dialects.answers import advise, make_handlers
 from relay.dialects.elevenlabs.options import QUERY_FIELDS
-from relay.doors.http_audio import BrokenTransfer
-from relay.errors import RelayError, RequestRefused
-from storage.errors import StorageError
-
-log = structlog.get_logger()
+from relay.errors import RelayError
 
 POLICY_VIOLATION = 1008
 INTERNAL_ERROR = 1011
@@ -89,9 +82,7 @@ def answer_error(error: RelayError) -> Response:
     """An error as the answer to a request."""
     metrics.ERRORS.labels(error.code).inc()
     code, kind, status = spell(error)
-    headers = {"Cache-Control": "no-store"}
-    if error.status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE):
-        headers["Retry-After"] = str(math.ceil((error.retry_after_ms or RETRY_AFTER_MS) / 1000))
+    status = status or error.status
     if error.status == HTTPStatus.UNPROCESSABLE_ENTITY and error.code in ("invalid_request", "invalid_message"):
         place = "query" if error.field in QUERY_FIELDS else "body"
         where = [place, *(error.field or "").split(".")] if error.field else [place]
@@ -99,37 +90,11 @@ def answer_error(error: RelayError) -> Response:
     else:
         # `status` is their older name for `code`; clients compare either.
         detail = {"type": kind, "code": code, "status": code, "message": error.message, "param": error.field}
-    return JSONResponse({"detail": detail}, status or error.status, headers)
+    return JSONResponse({"detail": detail}, status, advise(error, status))
 
 
-async def handle_relay_error(_: Request, error: Exception) -> Response:
-    """Our own errors, and those of the storage room."""
-    if isinstance(error, RelayError):
-        return answer_error(error)
-    log.warning("a request had to be refused", reason=type(error).__name__)
-    return answer_error(translate(error))
+def _answer(_: Request, error: RelayError) -> Response:
+    return answer_error(error)
 
 
-async def handle_http_error(request: Request, error: Exception) -> Response:
-    """What the router refuses: no such path in this dialect, or no such method there."""
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    path = request.url.path[:100]
-    if status == HTTPStatus.METHOD_NOT_ALLOWED:
-        return answer_error(RequestRefused(status, "method_not_allowed", f"{request.method} is not for {path!r}"))
-    message = f"there is nothing at {path!r} in this dialect; docs/elevenlabs.md lists what there is"
-    return answer_error(RequestRefused(status, "not_found", message))
-
-
-async def handle_fault(_: Request, error: Exception) -> Response:
-    """Whatever nobody expected: the log has it, the client has a sentence. A transfer that broke is in the log."""
-    if not isinstance(error, BrokenTransfer):
-        log.error("a request broke", exc_info=error)
-    return answer_error(RelayError("a fault of ours; try again, and tell us if it stays"))
-
-
-HANDLERS = {
-    RelayError: handle_relay_error,
-    StorageError: handle_relay_error,
-    HTTPException: handle_http_error,
-    Exception: handle_fault,
-}
+HANDLERS = make_handlers(_answer, "docs/elevenlabs.md")

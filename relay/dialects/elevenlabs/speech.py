@@ -21,6 +21,7 @@ from relay.dialects.elevenlabs.keys import need_key
 from relay.dialects.elevenlabs.messages import VoiceSettings, check_text
 from relay.dialects.elevenlabs.options import read_options
 from relay.dialects.elevenlabs.voicing import Voicing
+from relay.dialects.languages import check_language
 from relay.doors.http_audio import StreamedAnswer
 from relay.doors.reception import Reception
 from relay.doors.utterance import Utterance
@@ -37,12 +38,13 @@ _BASE64_BYTES = 3
 
 
 class SpeechRequest(BaseModel):
-    """What of a request makes a difference; model, language, seed and neighbouring texts are passed over."""
+    """What of a request makes a difference; model, seed and neighbouring texts are passed over."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     text: str
     voice_settings: VoiceSettings | None = Field(None)
+    language_code: str | None = None
 
 
 class SpeechDoor:
@@ -82,6 +84,7 @@ class SpeechDoor:
         raw = b"".join([part async for part in receive(request, MAX_BODY_BYTES, too_long)])
         asked = parse_model(SpeechRequest, parse_json(raw))
         check_text(asked.text, MAX_TEXT, "request")
+        check_language("language_code", asked.language_code)
         if not asked.text.strip():
             raise NothingToSay
         settings = asked.voice_settings

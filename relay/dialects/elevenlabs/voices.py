@@ -20,6 +20,8 @@ from relay.api.services import Services
 from relay.api.visits import Visit, enter
 from relay.dialects.elevenlabs.keys import need_key
 from relay.dialects.voices import (
+    READERS,
+    WRITERS,
     Offered,
     delete_offered,
     find_offered,
@@ -45,8 +47,6 @@ SETTINGS: Mapping[str, object] = {
 """What they call the default; of it only the speed is ours to change."""
 CONSENT_WAY = 'the label `consent`: labels={"consent": "..."}'
 _FILE = "files"
-_READERS = frozenset({Scope.SPEAK, Scope.ENROL, Scope.ADMIN})
-_WRITERS = frozenset({Scope.ENROL, Scope.ADMIN})
 
 
 class _Page(BaseModel):
@@ -80,13 +80,13 @@ class VoicesDoor:
 
     async def list_all(self, request: Request) -> Response:
         """Every voice that is ready, newest first."""
-        visit = await self._enter(request, _READERS, Deed.READ)
+        visit = await self._enter(request, READERS, Deed.READ)
         found = await list_offered(self._services, visit.tenant, limit=MAX_LISTED)
         return JSONResponse({"voices": [_show(voice) for voice in found.items]})
 
     async def search(self, request: Request) -> Response:
         """The same page by page, and by a part of the name."""
-        visit = await self._enter(request, _READERS, Deed.READ)
+        visit = await self._enter(request, READERS, Deed.READ)
         try:
             page = _Page.model_validate(dict(request.query_params))
         except ValidationError as error:
@@ -112,7 +112,7 @@ class VoicesDoor:
 
     async def add(self, request: Request) -> Response:
         """Clone a voice of one sample; it is ready when this is answered, or soon after."""
-        visit = await self._enter(request, _WRITERS, Deed.CHANGE)
+        visit = await self._enter(request, WRITERS, Deed.CHANGE)
         async with take_form(self._services, visit, request, _FILE) as form:
             name, labels = form.fields.get("name", ""), _read_labels(form.fields.get("labels"))
             consent = read_consent(request, labels.get("consent"), CONSENT_WAY)
@@ -123,7 +123,7 @@ class VoicesDoor:
 
     async def edit(self, request: Request) -> Response:
         """Give a voice another name. What else they let one change is not kept here."""
-        visit = await self._enter(request, _WRITERS, Deed.CHANGE)
+        visit = await self._enter(request, WRITERS, Deed.CHANGE)
         found = await find_offered(self._services, visit.tenant, request.path_params["voice"])
         async with take_form(self._services, visit, request, _FILE) as form:
             if form.recording is not None:
@@ -134,14 +134,14 @@ class VoicesDoor:
 
     async def delete(self, request: Request) -> Response:
         """Delete a voice for good; it is silent when this is answered."""
-        visit = await self._enter(request, _WRITERS, Deed.END)
+        visit = await self._enter(request, WRITERS, Deed.END)
         found = await find_offered(self._services, visit.tenant, request.path_params["voice"])
         await delete_offered(self._services, visit, found.id)
         return JSONResponse({"status": "ok"})
 
     async def show_default_settings(self, request: Request) -> Response:
         """The settings of whoever sends none."""
-        await self._enter(request, _READERS, Deed.READ)
+        await self._enter(request, READERS, Deed.READ)
         return JSONResponse(dict(SETTINGS))
 
     async def show_settings(self, request: Request) -> Response:
@@ -151,12 +151,12 @@ class VoicesDoor:
 
     async def edit_settings(self, request: Request) -> Response:
         """Nothing that could be kept; better said than taken for done."""
-        await self._enter(request, _WRITERS, Deed.CHANGE)
+        await self._enter(request, WRITERS, Deed.CHANGE)
         message = "voices keep no settings here; send `voice_settings` with what is to be spoken"
         raise RequestRefused(400, "not_supported", message, field="voice_settings")
 
     async def _find(self, request: Request) -> Offered:
-        visit = await self._enter(request, _READERS, Deed.READ)
+        visit = await self._enter(request, READERS, Deed.READ)
         return await find_offered(self._services, visit.tenant, request.path_params["voice"])
 
     async def _enter(self, request: Request, scopes: frozenset[Scope], deed: Deed) -> Visit:

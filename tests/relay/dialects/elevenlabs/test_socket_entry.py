@@ -100,7 +100,9 @@ async def test_voice_agents_are_refused_before_the_upgrade(
     assert messages[1] == messages[2]
 
 
-@pytest.mark.parametrize("query", ["output_format=mpeg", "output_format=pcm_24000&inactivity_timeout=999"])
+@pytest.mark.parametrize(
+    "query", ["output_format=mpeg", "output_format=pcm_24000&inactivity_timeout=999", "language_code=zh-CN"]
+)
 @pytest.mark.parametrize("socket", [STREAM, MULTI])
 async def test_a_parameter_that_cannot_be_read_is_named(
     stack: RunningStack, acme: Speaking, socket: str, query: str

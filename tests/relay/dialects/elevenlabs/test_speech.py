@@ -145,6 +145,7 @@ async def test_a_text_that_cannot_be_spoken_is_an_error(
         ({"text": None}, ["body", "text"]),
         ({"text": 5}, ["body", "text"]),
         ({"text": "x", "voice_settings": {"speed": 9}}, ["body", "voice_settings", "speed"]),
+        ({"text": "Guten Morgen.", "language_code": "de"}, ["body", "language_code"]),
         ({"query": {"output_format": "mpeg"}}, ["query", "output_format"]),
     ],
 )
