@@ -17,7 +17,7 @@ from tests.conftest import DEADLINE_S
 from tests.system.conftest import LONG_SENTENCE
 from tests.system.fuzzing.conftest import Scene
 from tests.system.fuzzing.guests import GUESTS, Guest, begin
-from tests.system.fuzzing.sockets import reset, write, write_raw
+from tests.system.fuzzing.sockets import reset, write_raw
 from tests.system.fuzzing.vitals import SETTLED_S
 
 LONG_TEXT = f"{LONG_SENTENCE}. " * 8
@@ -164,17 +164,3 @@ async def test_what_is_no_handshake_is_refused(line: str, scene: Scene) -> None:
         answer = await reader.read()
     writer.close()
     assert answer.startswith(b"HTTP/1.1 400 ")
-
-
-async def test_an_answer_that_meets_the_end_of_its_connection_is_no_fault(scene: Scene) -> None:
-    """Many messages that want one, and behind them what closes the connection: nothing is made of it."""
-    guest = GUESTS["native"]
-    for _ in range(5):
-        async with begin(guest, scene) as connection:
-            for number in range(30):
-                write(connection, json.dumps({"type": "flush", "context": f"c{number}"}))
-            write(connection, b"\xff is no text")
-            with pytest.raises(ConnectionClosed) as caught:
-                while True:
-                    await connection.recv()
-            assert caught.value.rcvd is not None and caught.value.rcvd.code == 1007
