@@ -50,6 +50,8 @@ class Request:
     resumed: bool = False
     mel: bool = False
     """Whether its chunks are to carry mel frames."""
+    speed: float = 1.0
+    """How many times faster than it is spoken its listener hears it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,9 @@ class Engine:
         speech, symbols, seconds = await self._preparation.run(deadline_ms, lambda: self._prepare(request))
         stream = Stream(self, next(self._numbers))
         now = self._clock()
-        supply = Supply(request.context, request.sentence, request.needed_at, symbols, request.resumed)
+        supply = Supply(
+            request.context, request.sentence, request.needed_at, symbols, request.resumed, speed=request.speed
+        )
         with self._changed:
             self._members[stream.key] = _Member(speech, stream, now, seconds)
             self._roster.join(stream.key, supply, now)

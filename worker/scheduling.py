@@ -113,6 +113,9 @@ class Supply:
     starting: bool = False
     """Whether its listener waits in silence for its first chunk."""
     given_s: float = 0.0
+    """What its listener has of it, in the time that it takes to be heard."""
+    speed: float = 1.0
+    """How many times faster than it is spoken it is heard."""
 
 
 class Roster:
@@ -149,7 +152,7 @@ class Roster:
             return
         if not supply.resumed:
             supply.needed_at = max(supply.needed_at, now - supply.given_s)
-        supply.given_s += seconds
+        supply.given_s += seconds / supply.speed
         supply.starting = supply.starting and not seconds
         supply.symbols_left = symbols_left
 
@@ -175,4 +178,4 @@ class Roster:
         for key, supply in in_order:
             begins = max(supply.needed_at, ends.get(supply.context, float("-inf")))
             yield key, begins + supply.given_s
-            ends[supply.context] = begins + supply.given_s + SYMBOL_S * supply.symbols_left
+            ends[supply.context] = begins + supply.given_s + SYMBOL_S * supply.symbols_left / supply.speed

@@ -150,7 +150,9 @@ class Speaking:
         embedding = await self._embeddings.get(job.tenant, job.voice, job.version)
         attempt.check()
         needed_at = taken_at + min(max(job.deadline_ms / 1000 - wall, -LATEST_S), EARLIEST_S)
-        request = Request(job.context, job.sentence, job.text, embedding, needed_at, claimed, job.mel)
+        request = Request(
+            job.context, job.sentence, job.text, embedding, needed_at, claimed, job.mel, job.speed_percent / 100
+        )
         with await self._engine.start(request) as stream:
             attempt.stream = stream
             return await self._stream(delivery, attempt, stream, _Progress(taken_at, needed_at))

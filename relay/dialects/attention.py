@@ -14,13 +14,13 @@ from relay.errors import RequestRefused
 
 
 async def utter_while_there(
-    reception: Reception, visitor: Visitor, request: Request, voice: str, text: str, *, mel: bool = False
+    reception: Reception, visitor: Visitor, request: Request, voice: str, text: str, *, speed: float = 1.0
 ) -> Utterance:
     """What `Reception.utter` gives and raises; nothing goes on being computed for a client that hangs up meanwhile.
 
     The request's body has to be read. Raises RequestRefused, for nobody to read, when the client is gone.
     """
-    uttering = asyncio.create_task(reception.utter(visitor, voice, text, mel=mel))
+    uttering = asyncio.create_task(reception.utter(visitor, voice, text, speed=speed))
     leaving = asyncio.create_task(_wait_until_gone(request))
     try:
         await asyncio.wait({uttering, leaving}, return_when=asyncio.FIRST_COMPLETED)

@@ -48,6 +48,8 @@ class Reception:
         """A conversation with them; `forget` is for a door that keeps audio behind the outbox."""
         return Conversation(visitor, self.hub, self.gate, self.clock, self.limits, self.resumable, forget)
 
-    async def utter(self, visitor: Visitor, voice: str, text: str, *, mel: bool = False) -> Utterance:
+    async def utter(
+        self, visitor: Visitor, voice: str, text: str, *, mel: bool = False, speed: float = 1.0
+    ) -> Utterance:
         """A whole text as one context; returns with the first audio, raises RelayError when it does not come to it."""
-        return await Utterance(self.converse(visitor)).begin(voice, text, mel=mel)
+        return await Utterance(self.converse(visitor)).begin(voice, text, mel=mel, speed=speed)

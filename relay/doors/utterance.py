@@ -31,11 +31,11 @@ class Utterance:
         """How long a client may leave unread what it is sent."""
         return self._conversation.limits.send_timeout_s
 
-    async def begin(self, voice: str, text: str, *, mel: bool = False) -> Self:
+    async def begin(self, voice: str, text: str, *, mel: bool = False, speed: float = 1.0) -> Self:
         """Returns with the first audio on its way; raises RelayError when it does not come to that."""
         await self._stack.enter_async_context(self._conversation)
         try:
-            await self._conversation.follow(Open(CONTEXT, voice, mel))
+            await self._conversation.follow(Open(CONTEXT, voice, mel, speed=speed))
             for start in range(0, len(text), _PIECE):
                 if self._conversation.session.holds(CONTEXT):
                     await self._conversation.follow(Text(CONTEXT, text[start : start + _PIECE]))

@@ -52,6 +52,8 @@ class Place:
     tenant: UUID
     listener: str
     taken: bool = True
+    streams: int = 1
+    """How many at real time it takes while it speaks: one that is heard faster takes as many more."""
     promised_until: float = _NEVER
     """Until when it counts as speaking although it has not said anything yet."""
     heard_until: float = _NEVER
@@ -115,7 +117,7 @@ class Admission:
         fresh = now - self._view.seen_at <= STALE_S
         return Standing(self._view, self._sum(now).plus(self._view.others), self._ceiling, fresh)
 
-    def admit(self, tenant: UUID, listener: str, tenant_contexts: int | None = None) -> Place:
+    def admit(self, tenant: UUID, listener: str, tenant_contexts: int | None = None, *, speed: float = 1.0) -> Place:
         """Take a place for a context of a listener (a connection); raises Refused or ServiceUnavailable.
 
         `tenant_contexts` is the tenant's own limit of contexts; it counts where it is lower than the relay's.
@@ -128,6 +130,7 @@ class Admission:
             place = Place(tenant, listener)
             self._places.append(place)
         place.taken = True
+        place.streams = max(1, round(speed))
         place.promised_until = now + PROMISE_S
         self._count()
         return place
@@ -224,7 +227,7 @@ class Admission:
     def _sum(self, now: float, without: Place | None = None) -> Demand:
         """This relay's demand; where a conversation goes on, what it still hears is not counted beside what follows."""
         return Demand(
-            sum(place.speaks_until > now for place in self._places if place is not without),
+            sum(place.streams for place in self._places if place is not without and place.speaks_until > now),
             sum(place.is_alive(now) for place in self._places),
         )
 

@@ -43,7 +43,7 @@ class OpenMessage(_Styled):
 
     def command(self) -> Command:
         """What it asks for; raises InvalidMessage."""
-        return Open(self.context, self.voice, self.mel, manner=read_style(self.format, self.speed))
+        return Open(self.context, self.voice, self.mel, manner=read_style(self.format, self.speed), speed=self.speed)
 
 
 class ResumeMessage(_Styled):
@@ -60,7 +60,7 @@ class ResumeMessage(_Styled):
     def command(self) -> Command:
         """What it asks for; raises InvalidMessage."""
         manner = read_style(self.format, self.speed)
-        return Resume(self.context, self.token, self.sentence, self.chunk, manner=manner)
+        return Resume(self.context, self.token, self.sentence, self.chunk, manner=manner, speed=self.speed)
 
 
 class TextMessage(_Message):

@@ -18,6 +18,8 @@ class Open:
     """Whether the mel frames are wanted beside the audio."""
     manner: object = None
     """How its door wants to tell of it; comes back with `Opened`."""
+    speed: float = 1.0
+    """How many times faster than it is spoken its door lets it be heard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class Resume:
     chunk: int
     """-1 when the client has nothing of the sentence."""
     manner: object = None
+    """As in `Open`."""
+    speed: float = 1.0
     """As in `Open`."""
 
 

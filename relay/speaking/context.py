@@ -34,12 +34,20 @@ class Context:
     """The state of one context; `has_room` says whether the client keeps up with what it has been sent."""
 
     def __init__(
-        self, address: Address, clock: Clock, has_room: Callable[[], bool], text_hash: TextHash, *, mel: bool = False
+        self,
+        address: Address,
+        clock: Clock,
+        has_room: Callable[[], bool],
+        text_hash: TextHash,
+        *,
+        mel: bool = False,
+        speed: float = 1.0,
     ) -> None:
         self.address = address
         self.state = ContextState.OPEN
         self._has_room = has_room
         self._mel = mel
+        self._speed = speed
         self._tally = Tally(text_hash)
         self._clock = clock
         self._script = Script()
@@ -177,9 +185,12 @@ class Context:
         if sentence > self._heard or sentence < 0 or chunk < -1 or (sentence == self._script.length and chunk >= 0):
             raise UnknownPlace(self._heard)
 
-    def resume(self, address: Address, has_room: Callable[[], bool], sentence: int, chunk: int) -> list[Output]:
+    def resume(
+        self, address: Address, has_room: Callable[[], bool], sentence: int, chunk: int, *, speed: float = 1.0
+    ) -> list[Output]:
         """Go on at another address after a chunk that the client has: what came after it is spoken again."""
         self.check_place(sentence, chunk)
+        self._speed = speed
         if self.state is ContextState.DONE:
             self._move(ContextState.ENDING)
         self.address, self._has_room, self._suspended = address, has_room, False
@@ -197,7 +208,7 @@ class Context:
             sentence, completed_at = self._script.take()
             now = self._clock.monotonic()
             deadline_ms = self._clock.unix_ms() + int(1000 * max(0.0, self._dry_at - now))
-            job = make_job(self.address, sentence, deadline_ms, mel=self._mel)
+            job = make_job(self.address, sentence, deadline_ms, mel=self._mel, speed=self._speed)
             heard = self._had[1] if self._had is not None and self._had[0] == sentence.number else 0
             self._under_way[sentence.number] = UnderWay(sentence, job, 0, completed_at, now, now, heard=heard)
             yield Tell(SentenceBegun(self.address.id, sentence.number, sentence.start, sentence.end))
@@ -249,7 +260,7 @@ class Context:
             metrics.LATE.inc()
         sentence.play(chunk, audio.samples, now)
         self._tally.play(chunk.sentence, sentence.job.text, audio.samples)
-        self._dry_at = max(self._dry_at, now) + audio.samples / SAMPLE_RATE
+        self._dry_at = max(self._dry_at, now) + audio.samples / SAMPLE_RATE / self._speed
         metrics.CHUNKS.inc()
         return [Tell(audio)]
 

@@ -96,7 +96,7 @@ class Session:
     def open(self, command: Open, role: Role) -> list[Output]:
         """Begin a context in a voice that is ready; raises ContextExists, Refused or ServiceUnavailable."""
         self.check_open(command.context)
-        place = self._admission.admit(self._terms.tenant, self._listener, self._terms.contexts)
+        place = self._admission.admit(self._terms.tenant, self._listener, self._terms.contexts, speed=command.speed)
         address = Address(
             key=uuid4().hex,
             id=command.context,
@@ -108,7 +108,7 @@ class Session:
         )
         expires_at = role.speaker.expires_at
         ends_ms = math.inf if expires_at is None else 1000 * expires_at.timestamp()
-        context = Context(address, self._clock, self._has_room, role.text_hash, mel=command.mel)
+        context = Context(address, self._clock, self._has_room, role.text_hash, mel=command.mel, speed=command.speed)
         held = Held(context, place, ends_ms, uuid4().hex)
         self._hold(held)
         return [Tell(_opened(held, command.manner))]
@@ -120,7 +120,7 @@ class Session:
         address = replace(
             held.context.address, key=uuid4().hex, id=command.context, number=next(self._numbers), relay=self._relay
         )
-        outputs = held.context.resume(address, self._has_room, command.sentence, command.chunk)
+        outputs = held.context.resume(address, self._has_room, command.sentence, command.chunk, speed=command.speed)
         self._hold(held)
         return [Tell(_opened(held, command.manner)), *self._settle(held, outputs)]
 
@@ -136,7 +136,9 @@ class Session:
         held.context.check_place(command.sentence, command.chunk)
         if held.context.closed:
             # Its old place may be another context's by now.
-            held.place = self._admission.admit(self._terms.tenant, self._listener, self._terms.contexts)
+            held.place = self._admission.admit(
+                self._terms.tenant, self._listener, self._terms.contexts, speed=command.speed
+            )
         else:
             self._admission.move(held.place, self._listener)
         return Suspended(held), owner._give_up(held)

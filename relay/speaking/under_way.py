@@ -95,7 +95,7 @@ class UnderWay:
         )
 
 
-def make_job(address: Address, sentence: Sentence, deadline_ms: int, *, mel: bool) -> Job:
+def make_job(address: Address, sentence: Sentence, deadline_ms: int, *, mel: bool, speed: float) -> Job:
     """What the workers are to speak for a context, by when its listener runs dry."""
     return Job(
         relay=address.relay,
@@ -107,4 +107,5 @@ def make_job(address: Address, sentence: Sentence, deadline_ms: int, *, mel: boo
         deadline_ms=deadline_ms,
         text=sentence.text,
         mel=mel,
+        speed_percent=round(100 * speed),
     )

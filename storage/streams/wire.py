@@ -50,6 +50,8 @@ class Job:
     """What to say."""
     mel: bool = False
     """Whether the chunks are to carry mel frames."""
+    speed_percent: int = 100
+    """How fast its listener hears it: at 200 a second of it lasts half a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ def decode_job(entry: Mapping[bytes, bytes]) -> Job:
     job = _decode(Job, entry)
     if len(job.text.encode()) > MAX_TEXT_BYTES:
         raise MalformedEntry(f"a job's text is over {MAX_TEXT_BYTES} bytes")
+    if job.speed_percent <= 0:
+        raise MalformedEntry(f"a job's speed is {job.speed_percent} %")
     return job
 
 

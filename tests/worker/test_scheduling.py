@@ -98,6 +98,18 @@ def test_the_next_sentence_of_a_context_is_needed_when_the_one_before_has_been_h
     assert roster.listeners == 1
 
 
+def test_a_listener_who_hears_faster_runs_dry_sooner() -> None:
+    """At twice the speed two seconds last one, within a sentence and for the one that follows."""
+    roster = Roster()
+    roster.join(1, Supply("c", 0, needed_at=10.0, symbols_left=20, speed=2.0), now=10.0)
+    roster.join(2, Supply("c", 1, needed_at=10.0, symbols_left=20, speed=2.0), now=10.0)
+    roster.give(1, 2.0, 0, now=10.0)
+    assert [standing.deadline for standing in roster.standings({1, 2})] == [11.0, 11.0]
+    roster.finish(1)
+    roster.give(2, 1.0, 0, now=10.0)
+    assert [standing.deadline for standing in roster.standings({2})] == [11.5]
+
+
 def test_what_comes_late_moves_what_follows() -> None:
     """A listener who began to hear a second late runs dry a second later."""
     roster = Roster()

@@ -109,7 +109,7 @@ class CartesiaFace:
         if stretch is None:
             stretch = context.speak(self._name(), now)
             self._stretches[stretch.name] = stretch
-            yield Open(stretch.name, context.style.voice)
+            yield Open(stretch.name, context.style.voice, speed=context.style.speed)
         stretch.take(message.text, now)
         yield Text(stretch.name, message.text)
         at_once = message.more and context.style.buffer_delay_s == 0

@@ -58,7 +58,9 @@ class SpeechDoor:
         check_transcript(asked.transcript)
         style = read_style(asked, raw_only=raw_only)
         await load_codec(style.sound.format, speed=style.speed)
-        utterance = await utter_while_there(self.reception, visitor, request, style.voice, asked.transcript)
+        utterance = await utter_while_there(
+            self.reception, visitor, request, style.voice, asked.transcript, speed=style.speed
+        )
         return asked, style, utterance
 
 

@@ -93,7 +93,7 @@ class SpeechDoor:
         voicing = Voicing(options.format, speed, closing_space=False)
         voicing.aligner.push(asked.text)
         voice = request.path_params["voice"]
-        utterance = await utter_while_there(self._reception, visitor, request, voice, asked.text)
+        utterance = await utter_while_there(self._reception, visitor, request, voice, asked.text, speed=speed)
         return utterance, voicing, options.format.media_type
 
 

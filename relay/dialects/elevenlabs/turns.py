@@ -73,7 +73,7 @@ class Turn:
 
     def open(self, voice: str) -> list[Command]:
         """Begin."""
-        return [Open(self.key, voice)]
+        return [Open(self.key, voice, speed=self.sound[1])]
 
     def write(self, text: str) -> list[Command]:
         """More text. White space alone is kept until there is more than that: most of it only keeps a context alive."""

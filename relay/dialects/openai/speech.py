@@ -49,7 +49,9 @@ class SpeechDoor:
         await load_codec(asked.format, speed=speed)
         encoder = make_encoder(asked.format, speed=speed)
         try:
-            utterance = await utter_while_there(self.reception, visitor, request, asked.voice_name, asked.input)
+            utterance = await utter_while_there(
+                self.reception, visitor, request, asked.voice_name, asked.input, speed=speed
+            )
         except UnknownVoice as error:
             raise explain_voice(asked.voice_name) from error
         if asked.stream_format == "sse":

@@ -66,6 +66,16 @@ def test_what_the_workers_cannot_carry_is_refused_with_a_time_to_come_back() -> 
     assert refusal.as_dict()["retry_after_ms"] == 1000
 
 
+def test_a_listener_who_hears_twice_as_fast_takes_two_streams() -> None:
+    """Of two there is none left; of one who hears slower, there is."""
+    gate = Gate(capacity=2)
+    place = gate.admission.admit(TENANT, "a", speed=2.0)
+    assert gate.refusal().code == "overloaded"
+    gate.admission.leave(place.listener)
+    gate.admission.admit(TENANT, "a", speed=0.5)
+    gate.admit("b")
+
+
 def test_a_context_that_says_nothing_gives_its_stream_back_and_is_a_newcomer_later() -> None:
     """Opening is a promise for some seconds; a place is not a stream."""
     gate = Gate(capacity=1)

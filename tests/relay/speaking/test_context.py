@@ -20,7 +20,7 @@ from relay.speaking.outputs import Bury, Note, Silence, Tell
 from relay.speaking.script import MAX_TEXT
 from storage.errors import IllegalTransition
 from storage.streams.wire import Failure
-from tests.relay.conftest import IDLE_S, TEXT, TIMEOUT_S, FakeClock, Harness
+from tests.relay.conftest import IDLE_S, TEXT, TIMEOUT_S, VOICE, FakeClock, Harness
 
 
 def test_a_sentence_goes_out_as_soon_as_it_is_complete(harness: Harness) -> None:
@@ -203,6 +203,16 @@ def test_the_deadline_of_a_job_is_when_the_listener_runs_dry(harness: Harness) -
     for chunk in harness.spoken(harness.jobs[0], 10):
         harness.receive(chunk)
     assert harness.jobs[-1].deadline_ms == pytest.approx(harness.clock.unix_ms() + 800, abs=1)
+
+
+def test_who_hears_faster_runs_dry_sooner(harness: Harness) -> None:
+    """The workers are told how fast, and take the deadline for what it is."""
+    harness.send(type="open", context="d", voice=str(VOICE.voice), speed=2.0)
+    harness.send(type="text", context="d", text=TEXT)
+    assert harness.jobs[0].speed_percent == 200
+    for chunk in harness.spoken(harness.jobs[0], 10):
+        harness.receive(chunk)
+    assert harness.jobs[-1].deadline_ms == pytest.approx(harness.clock.unix_ms() + 400, abs=1)
 
 
 def test_text_after_the_end_is_refused(harness: Harness) -> None:
