@@ -27,12 +27,13 @@ from relay.api import (
 from relay.api.answers import JSON
 from relay.api.document import make_document
 from relay.api.entity_tags import tag_of
-from relay.api.problems import HANDLERS
+from relay.api.problems import HANDLERS, answer_problem
 from relay.api.services import Services
 from relay.dialects.cartesia.app import make_app as make_cartesia
 from relay.dialects.elevenlabs.app import make_app as make_elevenlabs
 from relay.dialects.openai.app import make_app as make_openai
 from relay.doors.reception import Reception
+from relay.errors import RequestRefused
 from relay.native.document import document_route
 from relay.native.stream_door import StreamDoor
 from relay.studio import studio_routes
@@ -74,6 +75,24 @@ class HeadAsGet:
         await self.app({**scope, "method": "GET"} if scope.get("method") == "HEAD" else scope, receive, send)
 
 
+class OneLength:
+    """A request that says its length in two ways is a trap for whoever stands before us and reads the other one: it is
+    refused, and its connection closed (RFC 9112, section 6.1)."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass everything else on."""
+        names = {name for name, _ in scope.get("headers", ())}
+        if scope["type"] == "http" and {b"content-length", b"transfer-encoding"} <= names:
+            text = "a request has a `Content-Length` or a `Transfer-Encoding`, and not both"
+            error = RequestRefused(400, "invalid_request", text, field="Content-Length")
+            await answer_problem(error, {"Connection": "close"})(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+
 def make_app(services: Services, reception: Reception, webrtc: WebrtcTerms) -> FastAPI:
     """The API, the document of it, the door of the native protocol, and the studio."""
     app = make_api(services)
@@ -96,6 +115,7 @@ def make_app(services: Services, reception: Reception, webrtc: WebrtcTerms) -> F
     for name, make_dialect in DIALECTS.items():
         app.router.routes.append(Mount(f"/{name}", make_dialect(services, reception)))
     app.add_middleware(HeadAsGet)
+    app.add_middleware(OneLength)
     return app
 
 

@@ -61,6 +61,19 @@ async def test_a_body_that_says_how_large_it_is_is_refused_before_it_is_sent(sta
         writer.close()
 
 
+@pytest.mark.parametrize("path", ["/v1/consents", "/openai/v1/audio/speech", "/api/offer"])
+async def test_a_request_of_two_lengths_ends_its_connection(stack: RunningStack, acme: Tenant, path: str) -> None:
+    """At every door: what follows in the second one's place is never read as another request."""
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {acme.key}\r\nContent-Type: application/json\r\n"
+    lengths = "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(stack.relay_url.rsplit(":", 1)[1]))
+    writer.write((head + lengths + "GET /v1/voices HTTP/1.1\r\nHost: x\r\n\r\n").encode())
+    answer = await asyncio.wait_for(reader.read(), 10)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
+    writer.close()
+
+
 async def test_a_body_that_does_not_arrive_is_waited_for_no_longer_than_its_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
