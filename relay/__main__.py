@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 from relay.api.services import Services
 from relay.api.uploads import UploadRoom
 from relay.app import make_app
-from relay.certificate import prepare_tls
+from relay.certificate import give_no_tickets, prepare_tls
 from relay.clock import SystemClock
 from relay.doors.http_audio import is_news
 from relay.doors.limits import Limits
@@ -127,28 +127,30 @@ def _gather(
 
 
 async def _serve(app: Starlette, hub: Hub, gate: Gate, settings: Settings) -> None:
-    server = PartServer(
-        uvicorn.Config(
-            app,
-            host=settings.relay_host,
-            port=settings.relay_port,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            http=PromptHttp,
-            ws=BoundedWebSocket,
-            ws_max_size=MAX_MESSAGE_BYTES,
-            # Audio does not get smaller, and each socket would keep a quarter of a megabyte for trying.
-            ws_per_message_deflate=False,
-            timeout_graceful_shutdown=STOP_DEADLINE_S,
-            server_header=False,
-            proxy_headers=bool(settings.trusted_proxies),
-            forwarded_allow_ips=settings.trusted_proxies,
-            limit_concurrency=MAX_CONNECTIONS,
-            ssl_certfile=settings.relay_tls_certificate if settings.relay_tls_certificate != Path() else None,
-            ssl_keyfile=settings.relay_tls_key if settings.relay_tls_key != Path() else None,
-        )
+    config = uvicorn.Config(
+        app,
+        host=settings.relay_host,
+        port=settings.relay_port,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        http=PromptHttp,
+        ws=BoundedWebSocket,
+        ws_max_size=MAX_MESSAGE_BYTES,
+        # Audio does not get smaller, and each socket would keep a quarter of a megabyte for trying.
+        ws_per_message_deflate=False,
+        timeout_graceful_shutdown=STOP_DEADLINE_S,
+        server_header=False,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=settings.trusted_proxies,
+        limit_concurrency=MAX_CONNECTIONS,
+        ssl_certfile=settings.relay_tls_certificate if settings.relay_tls_certificate != Path() else None,
+        ssl_keyfile=settings.relay_tls_key if settings.relay_tls_key != Path() else None,
     )
+    config.load()
+    if config.ssl is not None:
+        give_no_tickets(config.ssl)
+    server = PartServer(config)
     logging.getLogger("uvicorn.error").addFilter(is_news)
     listener = listen(settings.relay_host, settings.relay_port, "TIMBRELAY_RELAY_PORT")
     loop = asyncio.get_running_loop()

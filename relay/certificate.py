@@ -39,3 +39,12 @@ def prepare_tls(settings: Settings) -> None:
         raise SettingsError([(CERTIFICATE, problem)]) from None
     # uvicorn has no setting for it, and a minute is too long for a place that nobody else can have.
     constants.SSL_HANDSHAKE_TIMEOUT = HANDSHAKE_TIMEOUT_S
+
+
+def give_no_tickets(context: ssl.SSLContext) -> None:
+    """Send no session tickets (RFC 8446, section 4.6.1) after the handshake.
+
+    Clients that read in one thread and write in another lose their request now and then when the two meet on such a
+    ticket: of Python's synchronous WebSocket clients about one connection in a thousand was never heard of again.
+    """
+    context.num_tickets = 0

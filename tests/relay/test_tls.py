@@ -77,6 +77,8 @@ async def test_requests_and_streams_come_over_tls(
         ) as stream:
             assert json.loads(await stream.recv())["type"] == "hello"
             await asyncio.wait_for(await stream.ping(), DEADLINE_S)
+            # A ticket after the handshake is what a client with two threads stumbles over.
+            assert not stream.transport.get_extra_info("ssl_object").session.has_ticket
     stranger = _trusting(Authority(tmp_path, "stranger"))
     async with httpx2.AsyncClient(verify=stranger, headers=headers, trust_env=False) as client:
         with pytest.raises(httpx2.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
