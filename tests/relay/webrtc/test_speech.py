@@ -117,7 +117,7 @@ async def test_twenty_interruptions_leave_nothing_behind(http: httpx2.AsyncClien
         await listener.until("played", "last")
         await asyncio.sleep(0.2)
         (found,) = np.nonzero(listener.loud()[count + 10 :])
-        assert abs((found[-1] - found[0] + 1) * 0.02 - done["samples"] / RATE) < 0.3
+        assert abs((found[-1] - found[0] + 1) * 0.02 - done["samples"] / RATE) < 0.5
 
 
 async def test_mel_frames_arrive_as_they_are_decoded(http: httpx2.AsyncClient, speaker: Speaker) -> None:

@@ -32,6 +32,8 @@ def start_patient(start_stack: StartStack) -> RunningStack:
     """With short patience, so that whoever is waited for is not waited for long."""
     return start_stack(
         only=SPEECH,
+        # As fast as can be, whoever listens at whatever speed: what is not read has to fill the buffers.
+        run_ahead_ms=600_000,
         send_timeout_s=1.0,
         idle_timeout_s=3.0,
         resume_window_s=1.0,
@@ -41,7 +43,7 @@ def start_patient(start_stack: StartStack) -> RunningStack:
     )
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def shared(
     servers: Servers, clean_variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Shared]:
