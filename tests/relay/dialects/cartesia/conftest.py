@@ -1,62 +1,29 @@
-"""A running stack for all the tests of a module, and a tenant with a voice for each of them."""
+"""A tenant that asks in the dialect, and clients of it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
-from uuid import uuid4
 
 import httpx2
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
-from storage.settings import Settings
-from tests.conftest import DEADLINE_S, MakeTenant, MakeVoice, RunningStack, Tenant
+from tests.conftest import DEADLINE_S, RunningStack
+from tests.relay.dialects import conftest
 from tests.relay.dialects.cartesia.wire import RAW, Frame
-from tests.relay.sharing import Shared, share
-from tests.system.conftest import SPEECH, embed
-from timbrelay.stack.servers import Servers
 
 Http = httpx2.AsyncClient
 TEXT = "Good morning. This is a short test."
 
 
-@pytest.fixture(scope="module")
-def shared(
-    servers: Servers, clean_variables: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Shared]:
-    """A relay and a worker."""
-    folder = tmp_path_factory.mktemp("shared")
-    with share(servers, clean_variables, folder, lambda start: start(only=SPEECH)) as lent:
-        yield lent
-
-
-@pytest.fixture
-def settings(request: pytest.FixtureRequest) -> Settings:
-    """The test's own, or in a module that says `ONE_STACK = True`, those of its stack, with all its tests' tenants."""
-    if not getattr(request.module, "ONE_STACK", False):
-        own: Settings = request.getfixturevalue("settings")
-        return own
-    shared: Shared = request.getfixturevalue("shared")
-    return shared.settings
-
-
-@pytest.fixture
-def stack(shared: Shared) -> RunningStack:
-    """The module's."""
-    return shared.stack
-
-
 @dataclass(frozen=True, slots=True)
-class Speaking:
+class Speaking(conftest.Speaking):
     """A tenant with a voice that is ready."""
-
-    tenant: Tenant
-    voice: str
 
     def ask(self, transcript: str, **changed: Any) -> dict[str, Any]:
         """A request for speech in raw samples."""
@@ -65,10 +32,9 @@ class Speaking:
 
 
 @pytest.fixture
-async def acme(make_tenant: MakeTenant, make_voice: MakeVoice) -> Speaking:
-    """A tenant with a key of all scopes, and a voice."""
-    tenant = await make_tenant(f"acme {uuid4()}")
-    return Speaking(tenant, str(await make_voice(tenant.id, embedding=embed("low"), name="low")))
+async def acme(acme: conftest.Speaking) -> Speaking:
+    """The one of all dialects, with this one's words."""
+    return Speaking(acme.tenant, acme.voice)
 
 
 @pytest.fixture
